@@ -50,6 +50,8 @@ func (e *PatchError) Error() string { return "patch " + e.Patch() + ": " + e.Pro
 type InvalidError struct {
 	// Patch that made the config invalid, as PatchError names it; empty when it is invalid without patches.
 	Patch string
+	// Values is true if what other objects hold for fields makes the config too long.
+	Values bool
 	// Problems are sentences for a person, sorted.
 	Problems []string
 }

@@ -8,7 +8,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/keyref"
 )
 
 func fromSecret(text string) []machineconfig.Sourced {
@@ -215,5 +217,29 @@ func TestLongestConfig(t *testing.T) {
 	}
 
 	in.Patches.Cluster = in.Patches.Cluster[:2]
+	render(t, in)
+}
+
+// TestLongestValues: values that are too long together are what is wrong, and not the patch that comes after them.
+func TestLongestValues(t *testing.T) {
+	t.Parallel()
+
+	in := plainInput(t, machineconfig.Worker)
+	in.Patches.Cluster, in.Values = []string{"machine: {sysctls: {a: b}}"}, keyref.Values{}
+
+	for _, name := range []string{"A", "B", "C"} {
+		in.System.Environment = append(in.System.Environment, v1alpha1.EnvironmentVariable{
+			Name: name, ValueFrom: &v1alpha1.SecretKeyReference{Name: "s", Key: name},
+		})
+		in.Values["environment["+name+"].valueFrom"] = strings.Repeat("x", 200<<10)
+	}
+
+	var refused *machineconfig.InvalidError
+	if _, err := machineconfig.Render(in); !errors.As(err, &refused) || !refused.Values || refused.Patch != "" ||
+		!strings.Contains(err.Error(), "the limit is 524288: make the values that fields take from ConfigMaps and Secrets") {
+		t.Errorf("got %v", err)
+	}
+
+	in.System.Environment = in.System.Environment[:2]
 	render(t, in)
 }

@@ -48,7 +48,7 @@ func Render(in Input) (*Rendered, error) {
 	}
 
 	if len(raw) > longestConfig {
-		return nil, tooLong(base, patches, len(raw))
+		return nil, tooLong(in, base, patches, len(raw))
 	}
 
 	warnings, err := validate(d)
@@ -82,9 +82,22 @@ func Render(in Input) (*Rendered, error) {
 // Secret, and the live and the last working one are kept together in another.
 const longestConfig = 512 << 10
 
-// tooLong names the patch with which a config is too long.
-func tooLong(base config.Provider, patches []patch, size int) error {
-	problem := fmt.Sprintf("the config is %d bytes; the limit is %d: make the patches shorter", size, longestConfig)
+// tooLong names the patch with which a config is too long, or says that it is too long without patches.
+func tooLong(in Input, base config.Provider, patches []patch, size int) error {
+	const limit = "the config is %d bytes; the limit is %d: make the %s shorter"
+
+	if d, err := applyAll(base, nil); err == nil {
+		if raw, err := d.bytes(); err == nil && len(raw) > longestConfig {
+			what, values := "fields", len(in.refs()) > 0
+			if values {
+				what = "values that fields take from ConfigMaps and Secrets, or the fields,"
+			}
+
+			return &InvalidError{Values: values, Problems: []string{fmt.Sprintf(limit, len(raw), longestConfig, what)}}
+		}
+	}
+
+	problem := fmt.Sprintf(limit, size, longestConfig, "patches")
 
 	for i, p := range patches {
 		d, err := applyAll(base, patches[:i+1])

@@ -21,7 +21,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
 )
 
-// longestPatch is how many bytes a patch may have: what it adds to a config is indented, and sent to each node.
+// longestPatch is how many bytes a patch, or a value, may have: what it adds to a config is indented, and sent to each node.
 const longestPatch = 256 << 10
 
 // Read is what was read for one machine.
@@ -89,10 +89,16 @@ func (r *run) read(
 		}
 	}
 
-	for _, ref := range refs(cp, worker, m) {
+	all := refs(cp, worker, m)
+	for _, ref := range all {
 		if err := r.readValue(ctx, ref, &out); err != nil {
 			return Read{}, err
 		}
+	}
+
+	registries := desired.Registries(desired.Sources{ControlPlane: cp, Worker: worker, Machine: m})
+	if err := r.checkPairs(registries, all, out.Values); err != nil {
+		return Read{}, err
 	}
 
 	if len(r.used) > 0 {

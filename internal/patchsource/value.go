@@ -9,6 +9,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/keyref"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/registry"
 )
 
 // owned is a field that names a key of another object, and the object that it is in.
@@ -75,10 +76,14 @@ func (r *run) readValue(ctx context.Context, ref owned, into *Read) error {
 		return r.notFound(field, "value", fmt.Sprintf("%s has no key %s", from, ref.From.Key), "add the key")
 	}
 
+	if len(raw) > longestPatch {
+		return r.unusable(fmt.Sprintf("%s, key %s is %d bytes; the limit is %d", from, ref.From.Key, len(raw), longestPatch),
+			field, "takes it")
+	}
+
 	value, err := ref.Value(raw)
 	if err != nil {
-		return failure.Terminal(v1alpha1.ReasonInvalidPatch, fmt.Sprintf("%s, key %s %s; %s takes it, and nothing was "+
-			"sent to %s: correct it", from, ref.From.Key, err, field, r.machine), nil)
+		return r.unusable(fmt.Sprintf("%s, key %s %s", from, ref.From.Key, err), field, "takes it")
 	}
 
 	if into.Values == nil {
@@ -86,6 +91,32 @@ func (r *run) readValue(ctx context.Context, ref owned, into *Read) error {
 	}
 
 	into.Values[ref.Field] = value
+
+	return nil
+}
+
+// unusable is the error about a value that a field takes and that cannot be used.
+func (r *run) unusable(what, field, takes string) error {
+	return failure.Terminal(v1alpha1.ReasonInvalidPatch, fmt.Sprintf("%s; %s %s, and nothing was sent to %s: correct it",
+		what, field, takes, r.machine), nil)
+}
+
+// checkPairs refuses a certificate and a key that do not belong together. Each of them is one, so reading them did not
+// tell.
+func (r *run) checkPairs(registries *v1alpha1.Registries, all []owned, values keyref.Values) error {
+	for _, pair := range registry.Mismatched(registries, values) {
+		owner := ""
+
+		for _, ref := range all {
+			if ref.Field == pair.Field+".keyFrom" {
+				owner = ref.owner
+			}
+		}
+
+		return r.unusable(fmt.Sprintf("the certificate in Secret %s, key %s and the private key in Secret %s, key %s cannot be "+
+			"used together: %s", pair.Crt.Name, pair.Crt.Key, pair.Key.Name, pair.Key.Key, pair.Problem),
+			fmt.Sprintf("spec.%s of %s", pair.Field, owner), "takes both")
+	}
 
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/siderolabs/crypto/x509"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
@@ -86,6 +87,10 @@ func TestNetworkValueRefused(t *testing.T) {
 		},
 		"no key of WireGuard": {
 			newAPI(secret("shut", "k", "aHVzaC1odXNo")), v1alpha1.ReasonInvalidPatch, []string{"32 bytes in base64", field, "correct it"},
+		},
+		"too long": {
+			newAPI(secret("shut", "k", strings.Repeat(wireGuardKey, 6000))), v1alpha1.ReasonInvalidPatch,
+			[]string{"Secret shut, key k is 264000 bytes; the limit is 262144; " + field + " takes it", "correct it"},
 		},
 		"reserved": {newAPI(kept), v1alpha1.ReasonInvalidPatch, []string{"a Secret of the operator"}},
 	} {
@@ -182,5 +187,46 @@ func TestConfigMapValue(t *testing.T) {
 	_, err = patchsource.For(t.Context(), newAPI(secret("open", "k", certificate)), cp, nil, m)
 	if failure.Reason(err) != v1alpha1.ReasonPatchSourceNotFound || !strings.Contains(err.Error(), "ConfigMap open does not exist") {
 		t.Errorf("no ConfigMap: %v", err)
+	}
+}
+
+// TestPairs: a certificate and a key that do not belong together are refused with both Secrets, and shown nowhere. Each
+// that is replaced alone is refused for that time.
+func TestPairs(t *testing.T) {
+	t.Parallel()
+
+	pair := func() (crt, key string) {
+		ca, err := x509.NewSelfSignedCertificateAuthority(x509.ECDSA(true))
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		return string(ca.CrtPEM), string(ca.KeyPEM)
+	}
+	crt, key := pair()
+	_, other := pair()
+
+	cp, w, m := owners()
+	w.Spec.Registries = &v1alpha1.Registries{Config: []v1alpha1.RegistryConfig{{Host: "a", TLS: &v1alpha1.RegistryTLS{
+		ClientIdentity: &v1alpha1.RegistryClientIdentity{
+			CrtFrom: v1alpha1.SecretKeyReference{Name: "crt", Key: "k"}, KeyFrom: v1alpha1.SecretKeyReference{Name: "key", Key: "l"},
+		},
+	}}}}
+
+	if got, err := patchsource.For(t.Context(), newAPI(secret("crt", "k", crt), secret("key", "l", key)), cp, w, m); err != nil || len(got.Values) != 2 {
+		t.Errorf("%v: %d values", err, len(got.Values))
+	}
+
+	_, err := patchsource.For(t.Context(), newAPI(secret("crt", "k", crt), secret("key", "l", other)), cp, w, m)
+	if failure.Reason(err) != v1alpha1.ReasonInvalidPatch || !strings.Contains(err.Error(), "the certificate in Secret crt, key k and "+
+		"the private key in Secret key, key l cannot be used together: the key that keyFrom names is not that of the certificate") ||
+		!strings.Contains(err.Error(), "spec.registries.config[a].tls.clientIdentity of TalosWorker w takes both, and nothing was sent to m") {
+		t.Errorf("%v", err)
+	}
+
+	for line := range strings.SplitSeq(crt+key+other, "\n") {
+		if line != "" && err != nil && strings.Contains(err.Error(), line) {
+			t.Errorf("the error quotes %s", line)
+		}
 	}
 }

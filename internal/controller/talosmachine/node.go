@@ -102,7 +102,7 @@ func (r *Reconciler) renderVersion(s *scope, disk, kubernetes string) (*machinec
 			invalidErr *machineconfig.InvalidError
 		)
 
-		if errors.As(err, &patchErr) || errors.As(err, &invalidErr) && invalidErr.Patch != "" {
+		if errors.As(err, &patchErr) || errors.As(err, &invalidErr) && (invalidErr.Patch != "" || invalidErr.Values) {
 			reason = v1alpha1.ReasonInvalidPatch
 		}
 

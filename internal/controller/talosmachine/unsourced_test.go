@@ -1,6 +1,7 @@
 package talosmachine_test
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -142,6 +143,50 @@ func TestSourceGoneMidDrain(t *testing.T) {
 	e.r.Workloads = workloads
 	e.loseSource()
 	e.handedBack(c.ID)
+}
+
+// TestBadValueMidDrain: a value that becomes one that cannot be used, or values that are too long together, keep no node
+// drained.
+func TestBadValueMidDrain(t *testing.T) {
+	long := strings.Repeat("x", 200<<10)
+
+	for name, bad := range map[string]map[string][]byte{
+		"key": {"a": []byte("two\nlines")}, "long": {"a": []byte(long), "b": []byte(long), "c": []byte(long)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := found(t, 1, 1)
+			e.CreateSecret("shut", map[string]string{"a": "1", "b": "2", "c": "3"})
+			change(e, &v1alpha1.TalosWorker{}, group, func(w *v1alpha1.TalosWorker) {
+				w.Spec.ConfigPatches = []string{needsReboot}
+				for _, key := range []string{"a", "b", "c"} {
+					w.Spec.Environment = append(w.Spec.Environment, v1alpha1.EnvironmentVariable{
+						Name: key, ValueFrom: &v1alpha1.SecretKeyReference{Name: "shut", Key: key},
+					})
+				}
+			})
+			c := e.planned("w-0")
+			e.grant("w-0", true)
+
+			workloads := e.r.Workloads
+			e.lockOut()
+
+			if m, _, err := e.pass("w-0"); err == nil || !in(v1alpha1.ChangeDraining)(m) {
+				t.Fatalf("%v: %s", err, show(m))
+			}
+
+			e.r.Workloads = workloads
+			change(e, &corev1.Secret{}, "shut", func(s *corev1.Secret) { maps.Copy(s.Data, bad) })
+
+			m := e.until("w-0", "it returns the grant", func(m *v1alpha1.TalosMachine) bool {
+				return m.Status.Change != nil && m.Status.Change.ID != c.ID
+			})
+			if !in(v1alpha1.ChangePending)(m) || m.Status.Intent != nil || m.Status.ComparedTo != "" || e.cordoned("w-0") {
+				t.Errorf("cordoned: %t; compared to %q; %s", e.cordoned("w-0"), m.Status.ComparedTo, show(m))
+			}
+
+			e.condition("w-0", v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonInvalidPatch, "")
+		})
+	}
 }
 
 // TestOptionalSourceGone: a patch that is optional is undone when its Secret is deleted, by a change that shows no value.

@@ -130,6 +130,46 @@ func keyFor(crt, key string) (string, error) {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})), nil
 }
 
+// Pair is a certificate and a key that do not belong together.
+type Pair struct {
+	// Field is the path of the field that names both.
+	Field string
+	// Crt and Key are what it names.
+	Crt, Key api.SecretKeyReference
+	// Problem is a sentence for people, without a value.
+	Problem string
+}
+
+// Mismatched lists the certificates and keys of hosts that do not belong together; r may be nil. What was not read is
+// left out.
+func Mismatched(r *api.Registries, values keyref.Values) []Pair {
+	if r == nil {
+		return nil
+	}
+
+	var out []Pair
+
+	for _, c := range r.Config {
+		if c.TLS == nil || c.TLS.ClientIdentity == nil {
+			continue
+		}
+
+		id, at := c.TLS.ClientIdentity, configPath(c.Host).Child("tls", "clientIdentity")
+		crt, hasCrt := values[at.Child("crtFrom").String()]
+		key, hasKey := values[at.Child("keyFrom").String()]
+
+		if !hasCrt || !hasKey {
+			continue
+		}
+
+		if _, err := keyFor(crt, key); err != nil {
+			out = append(out, Pair{Field: at.String(), Crt: id.CrtFrom, Key: id.KeyFrom, Problem: err.Error()})
+		}
+	}
+
+	return out
+}
+
 // Documents returns the documents about registries, which have passed Check.
 func Documents(r *api.Registries, values keyref.Values) ([]docconfig.Document, field.ErrorList) {
 	if r == nil {
