@@ -186,8 +186,8 @@ type VolumeKeyKMSOptions struct {
 
 // VolumeKeyStaticOptions name a passphrase.
 type VolumeKeyStaticOptions struct {
-	// passphraseFrom names the passphrase in a Secret of the namespace of the object. Each machine whose group names it
-	// has the same one. A change of what the Secret holds is refused: use another slot.
+	// passphraseFrom names the passphrase in a Secret of the namespace of the object: one line of at least 16 characters.
+	// Each machine whose group names it has the same one. A change of what the Secret holds is refused: use another slot.
 	// +required
 	PassphraseFrom SecretKeyReference `json:"passphraseFrom,omitzero"`
 }
@@ -309,10 +309,12 @@ type MachineVolume struct {
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:items:MaxLength=64
 	Keys []string `json:"keys,omitempty"`
-	// lockedToState is true if the keys are useless without the state volume of the machine.
+	// lockedToState is true if the keys are useless without the state volume of the machine. Absent if the volume is not
+	// encrypted, or this has not been observed: a version of the operator that does not know it has read the volume.
 	// +optional
-	LockedToState bool `json:"lockedToState,omitempty"`
-	// tpm is what the key is bound to that the TPM seals. Absent if there is no such key, or the node does not tell.
+	LockedToState *bool `json:"lockedToState,omitempty"`
+	// tpm is what the key is bound to that the TPM seals. Absent if there is no such key, the node does not tell, or this
+	// has not been observed, as for lockedToState.
 	// +optional
 	TPM *MachineVolumeTPM `json:"tpm,omitempty"`
 	// failedKeys are keys that could not be written or removed when the volume was opened, and why.
@@ -348,7 +350,8 @@ type BootVolumes struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	BootID string `json:"bootID,omitempty"`
-	// keys by VOLUME/SLOT: the type of each, and a hash with the secret of the cluster, which reveals nothing of it.
+	// keys by VOLUME/SLOT: the type of each, and a hash of it with the secret of the cluster. With that secret, which the
+	// configurations of all machines contain, passphrases can be tried against their hashes.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=1024
 	Keys map[string]string `json:"keys,omitempty"`

@@ -1627,6 +1627,11 @@ func (in *MachineVolume) DeepCopyInto(out *MachineVolume) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.LockedToState != nil {
+		in, out := &in.LockedToState, &out.LockedToState
+		*out = new(bool)
+		**out = **in
+	}
 	if in.TPM != nil {
 		in, out := &in.TPM, &out.TPM
 		*out = new(MachineVolumeTPM)

@@ -22,10 +22,10 @@ func (s *scope) volumesOf(config []byte) (map[string]machineconfig.ConfiguredVol
 		return nil, fmt.Errorf("reading the volumes of %s: %w", s.machine.Name, err)
 	}
 
-	for _, v := range out {
+	for name, v := range out {
 		for slot, k := range v.Keys {
 			if s.held != nil {
-				k.Identity = s.held.State.Bundle.Mark(k.Identity)
+				k.Identity = s.held.State.Bundle.Mark(s.identityOf(name, slot, k))
 			}
 
 			v.Keys[slot] = k
@@ -33,6 +33,16 @@ func (s *scope) volumesOf(config []byte) (map[string]machineconfig.ConfiguredVol
 	}
 
 	return out, nil
+}
+
+// identityOf is what the hash of a key is about. With the place of a passphrase in it, equal ones of two machines, volumes
+// or slots do not show as equal.
+func (s *scope) identityOf(volume string, slot int, k machineconfig.VolumeKey) string {
+	if k.Type != "static" {
+		return k.Identity
+	}
+
+	return fmt.Sprintf("%s/%s/%d %s", s.machine.Name, volume, slot, k.Identity)
 }
 
 // noteBoot records the keys that the machine is configured with when it is first compared in its boot: that is what it

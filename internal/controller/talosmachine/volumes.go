@@ -82,7 +82,12 @@ func (s *scope) showVolumes() {
 
 		out := v1alpha1.MachineVolume{
 			Name: v.Name, Phase: v.Phase, SizeMiB: int64(v.Size >> 20), Encryption: v.Encryption, Keys: v.Keys,
-			FailedKeys: v.Unsynced, Message: v.Problem, Opened: v.Open(), LockedToState: v.LockedToState, TPM: sealedBy(v),
+			FailedKeys: v.Unsynced, Message: v.Problem, Opened: v.Open(), TPM: sealedBy(v),
+		}
+
+		if out.Opened && v.Encryption != "" {
+			locked := v.LockedToState
+			out.LockedToState = &locked
 		}
 
 		if v.Slot != nil {

@@ -1,6 +1,8 @@
 package talosmachine
 
 import (
+	"crypto/sha256"
+	"maps"
 	"strings"
 	"testing"
 
@@ -8,9 +10,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/condition"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/talos"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // TestShowVolumes: the status shows what was read, keeps it while nothing is read, and drops it with the installation. A
@@ -69,7 +73,7 @@ func TestShowVolumes(t *testing.T) {
 	three := int32(3)
 	want := []v1alpha1.MachineVolume{{
 		Name: "EPHEMERAL", Opened: true, Phase: "ready", SizeMiB: 1024, Encryption: "luks2", KeySlot: &three, Keys: []string{"tpm"},
-		LockedToState: true, TPM: &v1alpha1.MachineVolumeTPM{PCRs: []int32{7}, PubKeyPCRs: []int32{11}},
+		LockedToState: new(true), TPM: &v1alpha1.MachineVolumeTPM{PCRs: []int32{7}, PubKeyPCRs: []int32{11}},
 	}}
 	if diff := cmp.Diff(want, s.machine.Status.Volumes); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -80,8 +84,30 @@ func TestShowVolumes(t *testing.T) {
 	shown(failed)
 
 	if v := s.machine.Status.Volumes[0]; !v.Opened || v.Encryption != "luks2" || v.KeySlot == nil || v.Phase != "failed" ||
-		!v.LockedToState || v.TPM == nil || len(v.TPM.PCRs) != 1 {
+		v.LockedToState == nil || !*v.LockedToState || v.TPM == nil || len(v.TPM.PCRs) != 1 {
 		t.Errorf("it fails after it was opened: %+v", v)
+	}
+
+	// What a version of the operator has read that did not know it was not observed, and neither false nor true.
+	s.machine.Status.Volumes[0].LockedToState, s.machine.Status.Volumes[0].TPM = nil, nil
+	shown(failed)
+
+	if v := s.machine.Status.Volumes[0]; v.LockedToState != nil || v.TPM != nil || v.Encryption != "luks2" {
+		t.Errorf("it was read before: %+v", v)
+	}
+
+	ready.LockedToState = false
+	shown(ready)
+
+	if v := s.machine.Status.Volumes[0]; v.LockedToState == nil || *v.LockedToState {
+		t.Errorf("it is not locked: %+v", v)
+	}
+
+	ready.Encryption = ""
+	shown(ready)
+
+	if v := s.machine.Status.Volumes[0]; v.LockedToState != nil {
+		t.Errorf("it is not encrypted: %+v", v)
 	}
 
 	s.answer = talos.StateMaintenance
@@ -152,6 +178,61 @@ func TestKeysStayHidden(t *testing.T) {
 
 	if err := s.noteBoot(); err != nil || s.machine.Status.BootVolumes != nil {
 		t.Errorf("the status has %+v (%v)", s.machine.Status.BootVolumes, err)
+	}
+}
+
+// TestEqualPassphrases: the same passphrase of two machines, volumes or slots has different hashes in the status, and the
+// hash of the same place stays the same. Those of other keys are as they were before passphrases had theirs.
+func TestEqualPassphrases(t *testing.T) {
+	bundle, err := clusterstate.NewBundle(clusterstate.Options{TalosVersion: "v1.13.9", Now: wait.Now()})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	noted := func(machine string) map[string]string {
+		s := &scope{
+			machine: &v1alpha1.TalosMachine{}, facts: &talos.Facts{BootID: "b"},
+			held: &clusterstate.Held{State: &clusterstate.State{Bundle: bundle}},
+		}
+		s.machine.Name = machine
+
+		for _, name := range []string{"EPHEMERAL", "STATE"} {
+			s.live = append(s.live, "---\napiVersion: v1alpha1\nkind: VolumeConfig\nname: "+name+"\nencryption:\n  provider: luks2\n"+
+				"  keys:\n    - {slot: 0, static: {passphrase: hunter2hunter2hunter2}}\n"+
+				"    - {slot: 1, static: {passphrase: hunter2hunter2hunter2}}\n    - {slot: 2, nodeID: {}}\n"...)
+		}
+
+		if err := s.noteBoot(); err != nil {
+			t.Fatal(err)
+		}
+
+		return s.machine.Status.BootVolumes.Keys
+	}
+
+	seen := map[string]string{}
+	one, other := noted("a"), noted("b")
+
+	for machine, keys := range map[string]map[string]string{"a": one, "b": other} {
+		for place, key := range keys {
+			if !strings.HasPrefix(key, "static ") {
+				continue
+			}
+
+			if twin, twice := seen[key]; twice {
+				t.Errorf("%s of %s shows as equal to %s", place, machine, twin)
+			}
+
+			seen[key] = place + " of " + machine
+		}
+	}
+
+	sum := sha256.Sum256([]byte("nodeID false "))
+	if len(seen) != 8 || one["STATE/2"] != "nodeID "+bundle.Mark(string(sum[:])) || other["EPHEMERAL/2"] != one["STATE/2"] {
+		t.Errorf("%d passphrases; the status has %v and %v", len(seen), one, other)
+	}
+
+	if again := noted("a"); !maps.Equal(again, one) {
+		t.Errorf("the status has %v, and then %v", one, again)
 	}
 }
 

@@ -2,8 +2,10 @@ package talosmachine_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
@@ -122,4 +124,42 @@ func TestEncryptedVolume(t *testing.T) {
 	e.until("w-0", "the old key is taken away", done)
 	reboots()
 	e.until("w-0", "the new key opens the volume", opened(1, "kms"))
+}
+
+// TestPassphraseReplaced: another passphrase in the Secret is not sent, and neither of the two is in a status, an event or a
+// log. With the former one, the machine goes on.
+func TestPassphraseReplaced(t *testing.T) {
+	const former, later = "former-passphrase-4711", "later-passphrase-0815"
+
+	e := found(t, 1, 0)
+	e.CreateSecret("disks", map[string]string{"ephemeral": former})
+	change(e, &v1alpha1.TalosWorker{}, group, func(w *v1alpha1.TalosWorker) {
+		w.Spec.Volumes = &v1alpha1.Volumes{Ephemeral: &v1alpha1.VolumeOptions{Encryption: &v1alpha1.VolumeEncryption{
+			Keys: []v1alpha1.VolumeKey{{Slot: new(int32), Type: v1alpha1.VolumeKeyStatic, Static: &v1alpha1.VolumeKeyStaticOptions{
+				PassphraseFrom: v1alpha1.SecretKeyReference{Name: "disks", Key: "ephemeral"},
+			}}},
+		}}}
+	})
+	e.boot("w-0", 100, &v1alpha1.ObjectReference{Name: group})
+	e.until("w-0", "it is installed", func(m *v1alpha1.TalosMachine) bool {
+		return m.Status.BootVolumes != nil && strings.HasPrefix(m.Status.BootVolumes.Keys["EPHEMERAL/0"], "static ") && done(m)
+	})
+
+	if !e.runs("w-0", former) {
+		t.Fatal("the machine does not have the passphrase")
+	}
+
+	applied := e.nodes["w-0"].Faults().Calls("ApplyConfiguration")
+
+	change(e, &corev1.Secret{}, "disks", func(s *corev1.Secret) { s.Data["ephemeral"] = []byte(later) })
+	e.pass("w-0")
+	e.condition("w-0", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonVolumeChangeRefused, "EPHEMERAL")
+	e.keepsSecrets(former, later)
+
+	if e.nodes["w-0"].Faults().Calls("ApplyConfiguration") != applied || e.runs("w-0", later) {
+		t.Error("a configuration was sent")
+	}
+
+	change(e, &corev1.Secret{}, "disks", func(s *corev1.Secret) { s.Data["ephemeral"] = []byte(former) })
+	e.until("w-0", "it goes on", done)
 }

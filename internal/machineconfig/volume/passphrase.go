@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/siderolabs/talos/pkg/machinery/config/types/block"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -11,6 +12,16 @@ import (
 	api "github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/keyref"
 )
+
+// shortestPassphrase is how many characters a passphrase needs: a status has a hash of it, and the secret with which it is
+// made is in the configuration of each machine of the cluster.
+const shortestPassphrase = 16
+
+const passphraseForm = "a passphrase: one line of at least 16 characters"
+
+func isPassphrase(text string) bool {
+	return keyref.IsLine(text) && utf8.RuneCountInString(text) >= shortestPassphrase
+}
 
 // passphrases are those that were read, and the fields whose passphrase was not.
 type passphrases struct {
@@ -58,7 +69,7 @@ func refsOf(volume *field.Path, e *api.VolumeEncryption, document, legacy string
 			Field: passphrasePath(volume, k).String(), From: k.Static.PassphraseFrom,
 			Document: document, Path: fmt.Sprintf("encryption.keys[%d].static", i),
 			Legacy: fmt.Sprintf("%s.keys[%d].static", legacy, i),
-			Form:   keyref.LineForm, Fits: keyref.IsLine, Exact: true,
+			Form:   passphraseForm, Fits: isPassphrase, Exact: true,
 		})
 	}
 
