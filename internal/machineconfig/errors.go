@@ -201,8 +201,11 @@ func newScrubber(in Input) scrubber {
 
 	add := func(values ...string) {
 		for _, v := range values {
-			if len(v) >= 6 {
-				s = append(s, v, base64.StdEncoding.EncodeToString([]byte(v)))
+			// problemsOf makes one blank of several, also of those in a value that is quoted.
+			for _, v := range slices.Compact([]string{v, strings.Join(strings.Fields(v), " ")}) {
+				if len(v) >= 6 {
+					s = append(s, v, base64.StdEncoding.EncodeToString([]byte(v)))
+				}
 			}
 		}
 	}

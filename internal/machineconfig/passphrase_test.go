@@ -2,6 +2,7 @@ package machineconfig_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -74,6 +75,14 @@ func TestPassphrases(t *testing.T) {
 			golden(t, "passphrases-"+sample+"-"+minor+".yaml", []byte(strings.Join(parts, "---\n")))
 			hidesPassphrases(t, before, after)
 
+			if n := slices.DeleteFunc(slices.Clone(after.Hidden), func(field string) bool {
+				return !strings.HasSuffix(field, ".static")
+			}); len(n) != 3 {
+				t.Errorf("%s: %v is hidden", minor, after.Hidden)
+			}
+
+			quotesNoValue(t, in)
+
 			read, err := machineconfig.ConfiguredVolumes(after.Bytes)
 			if err != nil {
 				t.Fatal(err)
@@ -107,6 +116,20 @@ func TestPassphrases(t *testing.T) {
 			if len(seen) != 3 {
 				t.Errorf("%s: %d passphrases", minor, len(seen))
 			}
+		}
+	}
+}
+
+// quotesNoValue: Talos quotes a wrong network in its error, also if it is the value of a Secret.
+func quotesNoValue(t *testing.T, in machineconfig.Input) {
+	t.Helper()
+
+	for field, value := range in.Values {
+		in.Patches.Cluster = []string{fmt.Sprintf("machine: {kubelet: {nodeIP: {validSubnets: [%q]}}}", value)}
+
+		_, err := machineconfig.Render(in)
+		if err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), machineconfig.Redacted) {
+			t.Errorf("%s: %v", field, err)
 		}
 	}
 }
@@ -161,7 +184,7 @@ func TestPassphraseRefusals(t *testing.T) {
 	}
 
 	for _, ref := range volumedocs.Refs(volumesOf(t, lockedVolumes)) {
-		for _, content := range []string{"", "\n", "hunter2hunter2\nb"} {
+		for _, content := range []string{"", "\n", "hunter2hunter2\nbbbbbb", "hunter2hunter2a\n", "\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4"} {
 			if _, err := ref.Value([]byte(content)); err == nil || strings.Contains(err.Error(), "hunter2") {
 				t.Errorf("%s may be %q: %v", ref.Field, content, err)
 			}

@@ -98,7 +98,27 @@ func TestSystem(t *testing.T) {
 
 		meansSystem(t, minor, after.Bytes)
 		hidesSystem(t, minor, before, after)
+
+		variable := "EnvironmentConfig: variables.https_proxy"
+		if minor != "v1.13" {
+			variable = "machine.env.https_proxy"
+		}
+
+		if !slices.Contains(after.Hidden, variable) || !slices.Contains(after.Hidden, "TrustedRootsConfig/shut: certificates") {
+			t.Errorf("%s: %v is hidden", minor, after.Hidden)
+		}
+
+		quotesNoValue(t, withoutRoots(in))
 	}
+}
+
+// withoutRoots leaves the variable from a Secret.
+func withoutRoots(in machineconfig.Input) machineconfig.Input {
+	const field = "environment[https_proxy].valueFrom"
+
+	in.System.TrustedRoots, in.Values = nil, keyref.Values{field: in.Values[field]}
+
+	return in
 }
 
 func meansSystem(t *testing.T, minor string, config []byte) {
