@@ -201,12 +201,7 @@ func newScrubber(in Input) scrubber {
 
 	add := func(values ...string) {
 		for _, v := range values {
-			// problemsOf makes one blank of several, also of those in a value that is quoted.
-			for _, v := range slices.Compact([]string{v, strings.Join(strings.Fields(v), " ")}) {
-				if len(v) >= 6 {
-					s = append(s, v, base64.StdEncoding.EncodeToString([]byte(v)))
-				}
-			}
+			s = append(s, formsOf(v)...)
 		}
 	}
 
@@ -235,6 +230,20 @@ func newScrubber(in Input) scrubber {
 	}
 
 	return s
+}
+
+// formsOf lists the forms in which texts may quote a secret. Several blanks in it are one after problemsOf. Shorter
+// secrets are parts of too many words.
+func formsOf(secret string) []string {
+	var out []string
+
+	for _, v := range slices.Compact([]string{secret, strings.Join(strings.Fields(secret), " ")}) {
+		if len(v) >= 6 {
+			out = append(out, v, base64.StdEncoding.EncodeToString([]byte(v)))
+		}
+	}
+
+	return out
 }
 
 // valuesIn lists the values of a patch, whatever its form.

@@ -217,7 +217,7 @@ func TestSystemRefusals(t *testing.T) {
 		"root":            {"trustedRoots: [{name: a}]", "trustedRoots[a]", "certificates or certificatesFrom"},
 		"two roots":       {"trustedRoots: [{name: a, certificates: " + pem(pair.Crt) + "}, {name: a, certificates: " + pem(pair.Crt) + "}]", "trustedRoots[a]", "listed twice"},
 		"two sources":     {"trustedRoots: [{name: a, certificates: " + pem(pair.Crt) + ", certificatesFrom: {kind: Secret, name: s, key: k}}]", "trustedRoots[a]", "not both"},
-		"key":             {"trustedRoots: [{name: a, certificates: " + pem(pair.Key) + "}]", "trustedRoots[a].certificates", "has a private key"},
+		"key":             {"trustedRoots: [{name: a, certificates: " + pem(pair.Key) + "}]", "trustedRoots[a].certificates", "contains a private key"},
 		"no PEM":          {"trustedRoots: [{name: a, certificates: hunter2hunter2}]", "trustedRoots[a].certificates", "BEGIN and END"},
 		"name":            {"trustedRoots: [{name: a/b, certificates: " + pem(pair.Crt) + "}]", "trustedRoots[a/b].name", "not a name"},
 		"large":           {"trustedRoots: [{name: a, certificates: " + strings.Repeat("x", 70000) + "}]", "trustedRoots[a].certificates", "65536"},

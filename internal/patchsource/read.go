@@ -21,7 +21,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
 )
 
-// longestPatch is how many bytes a patch, or a value, may have: what it adds to a config is indented, and sent to each node.
+// longestPatch is how many bytes a patch, or a value, may have: what it adds to a config is indented, and sent to each
+// node.
 const longestPatch = 256 << 10
 
 // Read is what was read for one machine.

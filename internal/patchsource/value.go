@@ -113,8 +113,8 @@ func (r *run) checkPairs(registries *v1alpha1.Registries, all []owned, values ke
 			}
 		}
 
-		return r.unusable(fmt.Sprintf("the certificate in Secret %s, key %s and the private key in Secret %s, key %s cannot be "+
-			"used together: %s", pair.Crt.Name, pair.Crt.Key, pair.Key.Name, pair.Key.Key, pair.Problem),
+		return r.unusable(fmt.Sprintf("the certificate in Secret %s, key %s and the private key in Secret %s, key %s cannot "+
+			"be used together: %s", pair.Crt.Name, pair.Crt.Key, pair.Key.Name, pair.Key.Key, pair.Problem),
 			fmt.Sprintf("spec.%s of %s", pair.Field, owner), "takes both")
 	}
 

@@ -35,8 +35,8 @@ func (s *scope) volumesOf(config []byte) (map[string]machineconfig.ConfiguredVol
 	return out, nil
 }
 
-// identityOf is what the hash of a key is about. With the place of a passphrase in it, equal ones of two machines, volumes
-// or slots do not show as equal.
+// identityOf is what the hash of a key is about. With the place of a passphrase in it, equal ones of two machines,
+// volumes or slots do not show as equal.
 func (s *scope) identityOf(volume string, slot int, k machineconfig.VolumeKey) string {
 	if k.Type != "static" {
 		return k.Identity

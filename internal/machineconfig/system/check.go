@@ -64,7 +64,7 @@ func checkRoots(root *field.Path, roots []api.TrustedRoot) field.ErrorList {
 			errs = append(errs, field.Required(at, "needs certificates or certificatesFrom, and not both"))
 		case strings.Contains(r.Certificates, "PRIVATE KEY"):
 			errs = append(errs, field.Invalid(at.Child("certificates"), field.OmitValueType{},
-				"has a private key, which everyone who can read the object has now: remove it, and replace it where it is used"))
+				"contains a private key that anyone with read access to the object can read; remove it and rotate the key"))
 		case len(r.Certificates) > longest:
 			errs = append(errs, field.TooLong(at.Child("certificates"), "", longest))
 		case r.Certificates != "" && !keyref.IsCertificates(r.Certificates):

@@ -13,8 +13,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/machineconfig/keyref"
 )
 
-// shortestPassphrase is how many characters a passphrase needs: a status has a hash of it, and the secret with which it is
-// made is in the configuration of each machine of the cluster.
+// shortestPassphrase is how many characters a passphrase needs: a status has a hash of it, and the secret with which it
+// is made is in the configuration of each machine of the cluster.
 const shortestPassphrase = 16
 
 const passphraseForm = "a passphrase: one line of at least 16 characters"
