@@ -104,19 +104,20 @@ func (r *run) unusable(what, field, takes string) error {
 // checkPairs refuses a certificate and a key that do not belong together. Each of them is one, so reading them did not
 // tell.
 func (r *run) checkPairs(registries *v1alpha1.Registries, all []owned, values keyref.Values) error {
-	for _, pair := range registry.Mismatched(registries, values) {
-		owner := ""
-
-		for _, ref := range all {
-			if ref.Field == pair.Field+".keyFrom" {
-				owner = ref.owner
-			}
-		}
-
-		return r.unusable(fmt.Sprintf("the certificate in Secret %s, key %s and the private key in Secret %s, key %s cannot "+
-			"be used together: %s", pair.Crt.Name, pair.Crt.Key, pair.Key.Name, pair.Key.Key, pair.Problem),
-			fmt.Sprintf("spec.%s of %s", pair.Field, owner), "takes both")
+	mismatched := registry.Mismatched(registries, values)
+	if len(mismatched) == 0 {
+		return nil
 	}
 
-	return nil
+	pair, owner := mismatched[0], ""
+
+	for _, ref := range all {
+		if ref.Field == pair.Field+".keyFrom" {
+			owner = ref.owner
+		}
+	}
+
+	return r.unusable(fmt.Sprintf("the certificate in Secret %s, key %s and the private key in Secret %s, key %s cannot "+
+		"be used together: %s", pair.Crt.Name, pair.Crt.Key, pair.Key.Name, pair.Key.Key, pair.Problem),
+		fmt.Sprintf("spec.%s of %s", pair.Field, owner), "takes both")
 }
