@@ -90,7 +90,9 @@ const (
 	ConditionFirewallShutsOut = "FirewallShutsOut"
 	// ConditionNetworkDegraded: the node reports that a part of its network does not work: a link, its DNS servers,
 	// tunnels of KubeSpan, or discovery. Nothing waits for it. It is observed about every ten minutes, after a change of
-	// the configuration, and every two minutes while it is True.
+	// the configuration, and every two minutes while it is True. Each fault is reported once it has lasted a minute. Of
+	// several faults, the reason is the first of LinkMissing, LinkDown, NetworkNotReady, ResolversMissing,
+	// ResolversFailing, KubeSpanPeersDown and DiscoveryIncomplete.
 	//
 	// On: TalosMachine. Expected: absent.
 	//

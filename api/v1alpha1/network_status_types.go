@@ -1,7 +1,7 @@
 package v1alpha1
 
 // MachineNetworkStatus is what a node reports about its network. It is read when the machine begins to run, after each
-// change of its configuration, and about every ten minutes.
+// change of its configuration, and about every ten minutes. While the machine is unreachable, it is as last read.
 type MachineNetworkStatus struct {
 	// hostnameSource is where Talos has the hostname from: configuration, operator (DHCP), platform, cmdline or default.
 	// +optional
@@ -26,7 +26,7 @@ type MachineNetworkStatus struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=64
 	Links []MachineLink `json:"links,omitempty"`
-	// kubeSpan are the tunnels to other nodes. Absent if KubeSpan is off.
+	// kubeSpan are the tunnels to other nodes. Absent if the node reports none: KubeSpan is off, or there are no others.
 	// +optional
 	KubeSpan *KubeSpanStatus `json:"kubeSpan,omitempty"`
 	// undiscovered are reachable machines of the cluster that the node does not know from discovery, at most 16. Absent if
@@ -56,14 +56,17 @@ type MachineLink struct {
 type KubeSpanStatus struct {
 	// up is the number of peers with a tunnel.
 	// +optional
+	// +kubebuilder:validation:Minimum=0
 	Up int32 `json:"up,omitempty"`
-	// unknown is the number of peers of which Talos does not know that yet.
+	// unknown is the number of peers whose tunnel is not up, and was up less than 275 seconds ago.
 	// +optional
+	// +kubebuilder:validation:Minimum=0
 	Unknown int32 `json:"unknown,omitempty"`
 	// down is the number of peers without a tunnel.
 	// +optional
+	// +kubebuilder:validation:Minimum=0
 	Down int32 `json:"down,omitempty"`
-	// peers with the endpoints in use, those without a tunnel first; at most 32.
+	// peers by name, those without a tunnel first; at most 32. Machines that are gone remain for up to half an hour.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
@@ -79,9 +82,9 @@ type KubeSpanPeer struct {
 	Name string `json:"name,omitempty"`
 	// state is up, down or unknown.
 	// +optional
-	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Enum=up;down;unknown
 	State string `json:"state,omitempty"`
-	// endpoint that is in use; empty if there is none yet.
+	// endpoint of the tunnel; empty if it is not up, because Talos then tries one endpoint after the other.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Endpoint string `json:"endpoint,omitempty"`

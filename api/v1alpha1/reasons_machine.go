@@ -158,14 +158,15 @@ const (
 	// ReasonResolversMissing: the machine has no DNS servers, and finds no registry, time server or discovery service by
 	// name.
 	//
-	// Next: set `network.nameservers`, or have DHCP give some.
+	// Next: set `network.nameservers`, or provide them by DHCP.
 	ReasonResolversMissing = "ResolversMissing"
 	// ReasonResolversFailing: DNS servers do not respond to the machine; the message names them.
 	//
 	// Next: check that they run, and that the machine reaches their port; or correct `network.nameservers`.
 	ReasonResolversFailing = "ResolversFailing"
-	// ReasonKubeSpanPeersDown: the machine has no tunnel of KubeSpan to reachable machines; the message names them, and
-	// the endpoints that it tries.
+	// ReasonKubeSpanPeersDown: the machine has no tunnel of KubeSpan to reachable machines: none is up, and the last
+	// handshake is older than 275 seconds; the message names them, and `talos-operator network MACHINE` shows the endpoint
+	// that it tries just now.
 	//
 	// Next: open the UDP port 51820 between them in one direction at least, also in firewalls between the machines, or set
 	// `network.kubeSpanEndpoints`.

@@ -21,8 +21,8 @@ type ClusterMember struct {
 	ControlPlane bool
 }
 
-// ClusterMembers lists the nodes of the cluster that this node knows from discovery, sorted by name; none if discovery
-// is disabled.
+// ClusterMembers lists the nodes of the cluster that this node knows from discovery, sorted by name; empty if
+// discovery is disabled, and nil if the node does not report them.
 func (n *Node) ClusterMembers(ctx context.Context) ([]ClusterMember, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -36,7 +36,7 @@ func (n *Node) ClusterMembers(ctx context.Context) ([]ClusterMember, error) {
 		return nil, classify("the members of its cluster", n.name(), err)
 	}
 
-	var out []ClusterMember
+	out := make([]ClusterMember, 0, list.Len())
 
 	for m := range list.All() {
 		spec := m.TypedSpec()

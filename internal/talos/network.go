@@ -26,7 +26,8 @@ type Network struct {
 	HostnameLayer string `json:"hostnameLayer,omitempty"`
 	// Ready tells which parts are up; nil if the node does not report it.
 	Ready *NetworkReady `json:"ready,omitempty"`
-	// Resolvers are the DNS servers that the node uses, and the layer that has set them.
+	// Resolvers are the DNS servers that the node uses, and the layer that has set them; nil if the node does not report
+	// them, and empty if it has none.
 	Resolvers      []string `json:"resolvers"`
 	ResolversLayer string   `json:"resolversLayer,omitempty"`
 	SearchDomains  []string `json:"searchDomains,omitempty"`
@@ -35,7 +36,8 @@ type Network struct {
 	// ConfiguredLinks are those that the machine config has the node bring up, by name. One that is none of Links is
 	// missing.
 	ConfiguredLinks []string `json:"configuredLinks,omitempty"`
-	// Links by name; those without a function, such as tunnels that the kernel always has, included.
+	// Links by name; those without a function, such as tunnels that the kernel always has, included. Nil if the node does
+	// not report them.
 	Links []Link `json:"links"`
 	// Addresses and Routes of the links.
 	Addresses []Address `json:"addresses"`
@@ -101,7 +103,7 @@ type Peer struct {
 	LastHandshake *time.Time `json:"lastHandshake,omitempty"`
 }
 
-// Network reads what the node reports about its network. What it does not report, or does not show, is empty.
+// Network reads what the node reports about its network. What it does not report, or does not show, is nil or empty.
 func (n *Node) Network(ctx context.Context) (Network, error) {
 	return n.network(ctx, readLinkAddresses, readRoutes)
 }
@@ -113,7 +115,7 @@ func (n *Node) network(ctx context.Context, more ...func(context.Context, *reade
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 
-	out := Network{Resolvers: []string{}, Links: []Link{}, Addresses: []Address{}, Routes: []Route{}}
+	out := Network{Addresses: []Address{}, Routes: []Route{}}
 
 	g, ctx := errgroup.WithContext(ctx)
 
@@ -158,6 +160,8 @@ func readHost(ctx context.Context, r *reader, out *Network) {
 func readResolvers(ctx context.Context, r *reader, out *Network) {
 	if s := get[*network.ResolverStatus](
 		ctx, r, network.NamespaceName, network.ResolverStatusType, network.ResolverID); s != nil {
+		out.Resolvers = []string{}
+
 		for _, server := range s.TypedSpec().DNSServers {
 			out.Resolvers = append(out.Resolvers, addressText(server))
 		}
@@ -173,7 +177,8 @@ func readResolvers(ctx context.Context, r *reader, out *Network) {
 	}
 }
 
-// listAll lists resources of one type; none if there are none, or if access is denied.
+// listAll lists resources of one type; nil if the node does not have the type, or denies access, and empty if there are
+// none.
 func listAll[T generic.ResourceWithRD](ctx context.Context, r *reader) []T {
 	if r.err != nil {
 		return nil
@@ -188,7 +193,7 @@ func listAll[T generic.ResourceWithRD](ctx context.Context, r *reader) []T {
 		return nil
 	}
 
-	var out []T
+	out := make([]T, 0, list.Len())
 	for one := range list.All() {
 		out = append(out, one)
 	}
@@ -198,7 +203,14 @@ func listAll[T generic.ResourceWithRD](ctx context.Context, r *reader) []T {
 
 // readLinks takes single fields of the links: they also have the symmetric keys of WireGuard, in the clear.
 func readLinks(ctx context.Context, r *reader, out *Network) {
-	for _, l := range listAll[*network.LinkStatus](ctx, r) {
+	links := listAll[*network.LinkStatus](ctx, r)
+	if links == nil {
+		return
+	}
+
+	out.Links = make([]Link, 0, len(links))
+
+	for _, l := range links {
 		spec := l.TypedSpec()
 
 		kind := spec.Kind

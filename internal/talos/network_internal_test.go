@@ -1,6 +1,7 @@
 package talos
 
 import (
+	"context"
 	"encoding/json"
 	"net/netip"
 	"strings"
@@ -18,6 +19,10 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/resources/config"
 	"github.com/siderolabs/talos/pkg/machinery/resources/kubespan"
 	"github.com/siderolabs/talos/pkg/machinery/resources/network"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
 // sharedKey is what a link has in the clear, and nothing may show.
@@ -142,5 +147,87 @@ func TestNetwork(t *testing.T) {
 	shown, err := json.Marshal(got)
 	if err != nil || strings.Contains(string(shown), sharedKey) {
 		t.Errorf("%v: %s", err, shown)
+	}
+}
+
+// TestNetworkUnknown: what a node has no type of, or does not show, is not what it has none of.
+func TestNetworkUnknown(t *testing.T) {
+	t.Parallel()
+
+	denied := func(typ resource.Type) *Node {
+		return &Node{c: &talosclient.Client{COSI: deniedState{state.WrapCore(namespaced.NewState(inmem.Build)), typ}}}
+	}
+
+	for typ, known := range map[resource.Type][3]bool{
+		"":                         {true, true, false},
+		network.LinkStatusType:     {false, true, false},
+		cluster.MemberType:         {true, false, false},
+		network.ResolverStatusType: {true, true, false},
+	} {
+		got, err := denied(typ).NetworkHealth(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		members, err := denied(typ).ClusterMembers(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if is := [3]bool{got.Links != nil, members != nil, got.Resolvers != nil}; is != known {
+			t.Errorf("without %q: %t, want %t", typ, is, known)
+		}
+	}
+
+	st := state.WrapCore(namespaced.NewState(inmem.Build))
+	if err := st.Create(t.Context(), network.NewResolverStatus(network.NamespaceName, network.ResolverID)); err != nil {
+		t.Fatal(err)
+	}
+
+	got, err := (&Node{c: &talosclient.Client{COSI: st}}).NetworkHealth(t.Context())
+	if err != nil || got.Resolvers == nil || len(got.Resolvers) != 0 {
+		t.Errorf("resolvers that are none: %#v, %v", got.Resolvers, err)
+	}
+}
+
+// deniedState does not let one type be read.
+type deniedState struct {
+	state.State
+
+	typ resource.Type
+}
+
+func (s deniedState) List(ctx context.Context, kind resource.Kind, o ...state.ListOption) (resource.List, error) {
+	if kind.Type() == s.typ {
+		return resource.List{}, status.Error(codes.PermissionDenied, "not authorized")
+	}
+
+	return s.State.List(ctx, kind, o...)
+}
+
+// TestUnknownMachines: a machine is known by its short name, by its name with its domain, and by any of its addresses.
+func TestUnknownMachines(t *testing.T) {
+	t.Parallel()
+
+	machine := v1alpha1.TalosMachine{}
+	machine.Name = "m"
+	machine.Status.Hostname, machine.Status.Address, machine.Status.Addresses = "cp-0", "192.0.2.1", []string{"10.0.0.11"}
+
+	for member, known := range map[*ClusterMember]bool{
+		{Name: "cp-0"}: true,
+		{Name: "cp-0.example.org", Addresses: []string{"10.9"}}: true,
+		{Name: "other", Addresses: []string{"10.0.0.11"}}:       true,
+		{Name: "other", Addresses: []string{"192.0.2.1"}}:       true,
+		{Name: "cp-01", Addresses: []string{"10.0.0.1"}}:        false,
+		{}: false,
+	} {
+		got := UnknownMachines([]v1alpha1.TalosMachine{machine}, []ClusterMember{*member})
+		if (len(got) == 0) != known {
+			t.Errorf("%+v: %q", member, got)
+		}
+	}
+
+	if SameHost("a.example.org", "a.example.com") || !SameHost("A.example.org", "a") || SameHost("", "") {
+		t.Error("names of other domains, or without a name")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/cosi-project/runtime/pkg/resource"
 	"github.com/siderolabs/talos/pkg/machinery/resources/cluster"
@@ -24,6 +25,23 @@ const (
 	PeerDown    = "down"
 	PeerUnknown = "unknown"
 )
+
+// peerSilence is how long after its last handshake Talos takes a tunnel of KubeSpan for down.
+const peerSilence = 275 * time.Second
+
+// Standing is the state of a peer: up, down, or unknown while a tunnel that was there may still come back. Talos itself
+// gives a peer without a tunnel its next endpoint every half minute, and calls it unknown until that one has failed, too:
+// its down is seen by chance only.
+func (p Peer) Standing(now time.Time) string {
+	switch {
+	case p.State == PeerUp:
+		return PeerUp
+	case p.LastHandshake == nil || now.Sub(*p.LastHandshake) > peerSilence:
+		return PeerDown
+	}
+
+	return PeerUnknown
+}
 
 // Down reports whether nothing passes over a link. Kinds of links that have no carrier, such as WireGuard, do not
 // report whether they are up.
@@ -66,7 +84,8 @@ func (n Network) FindLink(name string) (Link, bool) {
 	return n.Links[i], true
 }
 
-// UnknownMachines lists the machines of a cluster that are nodes, and that none of the members is, by their names.
+// UnknownMachines lists the machines of a cluster that are nodes, and that none of the members is, by their names and
+// addresses.
 func UnknownMachines(machines []v1alpha1.TalosMachine, members []ClusterMember) []string {
 	var out []string
 
@@ -77,7 +96,9 @@ func UnknownMachines(machines []v1alpha1.TalosMachine, members []ClusterMember) 
 		}
 
 		known := slices.ContainsFunc(members, func(member ClusterMember) bool {
-			return member.Name == m.Status.Hostname || slices.Contains(member.Addresses, m.Status.Address)
+			return SameHost(member.Name, m.Status.Hostname) || slices.ContainsFunc(member.Addresses, func(a string) bool {
+				return a == m.Status.Address || slices.Contains(m.Status.Addresses, a)
+			})
 		})
 		if !known {
 			out = append(out, m.Name)
@@ -87,6 +108,16 @@ func UnknownMachines(machines []v1alpha1.TalosMachine, members []ClusterMember) 
 	slices.Sort(out)
 
 	return out
+}
+
+// SameHost reports whether two names are those of one host. A node calls itself by its short name, and others may know
+// it by the name with its domain.
+func SameHost(a, b string) bool {
+	shortA, domainA, _ := strings.Cut(a, ".")
+	shortB, domainB, _ := strings.Cut(b, ".")
+
+	return shortA != "" && strings.EqualFold(shortA, shortB) &&
+		(domainA == "" || domainB == "" || strings.EqualFold(domainA, domainB))
 }
 
 // readConfiguredLinks takes the names alone: specs of links have the keys of WireGuard, in the clear.

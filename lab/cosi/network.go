@@ -34,15 +34,20 @@ func (s *Store) SetNetworkStatus(spec network.StatusSpec) {
 type Peer struct {
 	ID, Nodename string
 	Address      netip.Addr
+	// Others are further addresses that the node may have. One after the other is tried while there is no tunnel.
+	Others []netip.Addr
 	// Up: the last handshake was lately.
 	Up        bool
 	Handshake time.Time
 }
 
-// SetPeers shows the other nodes that KubeSpan connects the node to; none if it is off.
+// SetPeers shows the other nodes that KubeSpan connects the node to; none if it is off. Each time, those without a
+// tunnel get their next endpoint, and with it an unknown state, as each half minute in Talos.
 func (s *Store) SetPeers(peers ...Peer) {
 	s.mu.Lock()
 	shown := s.owned(kubespan.PeerStatusType)
+	s.attempts++
+	attempt := s.attempts
 	s.mu.Unlock()
 
 	// Nearly no node has KubeSpan, and a type that a node shows itself takes memory.
@@ -51,14 +56,17 @@ func (s *Store) SetPeers(peers ...Peer) {
 	}
 
 	show(s, kubespan.PeerStatusType, slices.All(peers), func(_ int, p Peer) resource.Resource {
-		spec := kubespan.PeerStatusSpec{
-			Label: p.Nodename, State: kubespan.PeerStateDown,
-			Endpoint: netip.AddrPortFrom(p.Address, constants.KubeSpanDefaultPort),
-		}
+		spec := kubespan.PeerStatusSpec{Label: p.Nodename, State: kubespan.PeerStateUnknown}
+		at := p.Address
 
 		if p.Up {
 			spec.State, spec.LastHandshakeTime = kubespan.PeerStateUp, p.Handshake
+		} else {
+			all := append([]netip.Addr{p.Address}, p.Others...)
+			at = all[attempt%len(all)]
 		}
+
+		spec.Endpoint = netip.AddrPortFrom(at, constants.KubeSpanDefaultPort)
 
 		return withSpec(kubespan.NewPeerStatus(kubespan.NamespaceName, p.ID), spec)
 	})

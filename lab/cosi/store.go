@@ -76,6 +76,8 @@ type Store struct {
 	// created are the links that exist because the config says so.
 	created map[string]bool
 	faults  NetworkFaults
+	// attempts counts how often peers of KubeSpan were shown, and with it the endpoints that were tried.
+	attempts int
 	// amended say of single recorded resources what is otherwise on this node.
 	amended map[pointer]func(resource.Resource)
 }

@@ -405,6 +405,25 @@ func TestWhatFollowsFromTheConfig(t *testing.T) {
 		t.Errorf("peer %v, %v", peer, err)
 	}
 
+	endpoints := map[string]bool{}
+
+	for range 2 {
+		s.SetPeers(cosi.Peer{
+			ID: "B", Address: netip.MustParseAddr("127.10.0.2"), Others: []netip.Addr{netip.MustParseAddr("192.0.2.1")},
+		})
+
+		peer, err := safe.StateGetByID[*kubespan.PeerStatus](ctx, st, "B")
+		if err != nil || peer.TypedSpec().State != kubespan.PeerStateUnknown {
+			t.Errorf("peer without a tunnel %v, %v", peer, err)
+		}
+
+		endpoints[peer.TypedSpec().Endpoint.String()] = true
+	}
+
+	if len(endpoints) != 2 {
+		t.Errorf("it tries %v", endpoints)
+	}
+
 	s.SetPeers()
 
 	if n := count(ctx, t, s, kubespan.PeerStatusType, kubespan.NamespaceName); n != 0 {

@@ -101,7 +101,8 @@ func (s *session) showMembers() {
 
 		if a.KubeSpan && a.Node != s.n && kubeSpans(cfg) {
 			peers = append(peers, cosi.Peer{
-				ID: a.ID, Nodename: a.Hostname, Address: addr, Up: a.Node.Reachable() && !faults.NoTunnels, Handshake: time.Now(),
+				ID: a.ID, Nodename: a.Hostname, Address: addr, Others: []netip.Addr{publicAddress},
+				Up: a.Node.Reachable() && !faults.NoTunnels, Handshake: time.Now(),
 			})
 		}
 	}
@@ -113,6 +114,9 @@ func (s *session) showMembers() {
 	s.store.SetMembers(members...)
 	s.store.SetPeers(peers...)
 }
+
+// publicAddress is one that the discovery service sees nodes at: they share it, behind a router.
+var publicAddress = netip.AddrFrom4([4]byte{192, 0, 2, 1})
 
 // apiServerPort is where API servers of emulated clusters listen.
 const apiServerPort = 6443

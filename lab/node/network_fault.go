@@ -11,7 +11,7 @@ import (
 type NetworkFaults struct {
 	cosi.NetworkFaults
 
-	// NoTunnels: no peer of KubeSpan can be reached. NoMembers: discovery tells of nobody but the machine itself.
+	// NoTunnels: no peer of KubeSpan can be reached. NoMembers: discovery reports only the machine itself.
 	NoTunnels, NoMembers bool
 }
 

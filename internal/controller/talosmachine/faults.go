@@ -29,6 +29,8 @@ type fault struct {
 	reason, message string
 	// early: it may only need more time, and is not reported yet.
 	early bool
+	// waits: there is more that may only need more time, and that the message does not have.
+	waits bool
 	// fixed: only a change of the spec, or a boot, ends it.
 	fixed bool
 }
@@ -38,11 +40,15 @@ var faultConditions = []string{
 	v1alpha1.ConditionExtensionServicesFailed, v1alpha1.ConditionStaticPodsFailed, v1alpha1.ConditionNetworkDegraded,
 }
 
-func faultKey(machine, kind string) string { return machine + " " + kind }
+func faultKey(of, kind string) string { return of + " " + kind }
 
 func (r *Reconciler) forgetFaults(machine string) {
 	for _, kind := range faultConditions {
 		r.faults.forget(faultKey(machine, kind))
+	}
+
+	for _, reason := range networkReasons {
+		r.faults.forget(faultKey(faultKey(machine, v1alpha1.ConditionNetworkDegraded), reason))
 	}
 }
 
@@ -58,11 +64,11 @@ func (s *scope) lookAgain() time.Duration {
 
 	for _, f := range s.faults {
 		again := pollReported
-		if f.early {
+		if f.early || f.waits {
 			again = pollFaults
 		}
 
-		if f.message != "" && !f.fixed && (soonest == 0 || again < soonest) {
+		if (f.message != "" || f.waits) && !f.fixed && (soonest == 0 || again < soonest) {
 			soonest = again
 		}
 	}
@@ -71,7 +77,7 @@ func (s *scope) lookAgain() time.Duration {
 }
 
 // setFaults reports what does not run. What was reported and starts again has not run yet: patience is for the first
-// report only.
+// report only. Faults of the network wait on their own.
 func setFaults(s *scope, set condition.Set) {
 	for kind, f := range s.faults {
 		reported := meta.IsStatusConditionTrue(*set.Conditions, kind)

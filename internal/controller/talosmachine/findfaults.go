@@ -35,8 +35,8 @@ func (r *Reconciler) findFaults(ctx context.Context, s *scope) (ctrl.Result, err
 		kind string
 		find func(context.Context, *scope) (fault, error)
 	}{
-		{v1alpha1.ConditionExtensionServicesFailed, r.serviceFault},
-		{v1alpha1.ConditionStaticPodsFailed, r.podFault},
+		{v1alpha1.ConditionExtensionServicesFailed, r.patiently(v1alpha1.ConditionExtensionServicesFailed, r.serviceFault)},
+		{v1alpha1.ConditionStaticPodsFailed, r.patiently(v1alpha1.ConditionStaticPodsFailed, r.podFault)},
 		{v1alpha1.ConditionNetworkDegraded, r.networkFault},
 	} {
 		f, err := look.find(ctx, s)
@@ -46,7 +46,7 @@ func (r *Reconciler) findFaults(ctx context.Context, s *scope) (ctrl.Result, err
 			continue
 		}
 
-		s.faults[look.kind] = r.patient(faultKey(s.key().String(), look.kind), f)
+		s.faults[look.kind] = f
 	}
 
 	return ctrl.Result{}, nil
@@ -60,6 +60,20 @@ func (s *scope) runsDesired() bool {
 	return s.answer == talos.StateMember && s.facts != nil && s.facts.Stage == change.StageRunning && s.held != nil &&
 		s.controlPlane != nil && (s.settled || s.compared) &&
 		(c == nil || slices.Contains(quietPhases, c.Phase))
+}
+
+// patiently finds what has lasted.
+func (r *Reconciler) patiently(
+	kind string, find func(context.Context, *scope) (fault, error),
+) func(context.Context, *scope) (fault, error) {
+	return func(ctx context.Context, s *scope) (fault, error) {
+		f, err := find(ctx, s)
+		if err != nil {
+			return fault{}, err
+		}
+
+		return r.patient(faultKey(s.key().String(), kind), f), nil
+	}
 }
 
 // patient lets what may only need more time have it.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -38,27 +39,31 @@ type networks struct {
 	last map[string]networkSight
 }
 
-// networkSight is one look at the network of a node.
+// networkSight is what one reading of the network of a node has found.
 type networkSight struct {
-	// boot and config identify what was looked at.
+	// boot and config identify what was read.
 	boot, config string
 	at           time.Time
-	fault        fault
+	problems     []problem
+	status       *v1alpha1.MachineNetworkStatus
 }
 
-// recall returns the last fault, unless it is time to look again.
-func (n *networks) recall(key, boot, config string, now time.Time) (fault, bool) {
+// problem is one thing that does not work.
+type problem struct{ reason, message string }
+
+// recall returns the last sight, and false if it is time to look again.
+func (n *networks) recall(key, boot, config string, now time.Time) (networkSight, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
 	last, ok := n.last[key]
 
 	trust := networkTrust
-	if last.fault.message != "" {
+	if len(last.problems) > 0 {
 		trust = pollFaults
 	}
 
-	return last.fault, ok && last.boot == boot && last.config == config && now.Sub(last.at) < trust
+	return last, ok && last.boot == boot && last.config == config && now.Sub(last.at) < trust
 }
 
 func (n *networks) remember(key string, s networkSight) {
@@ -80,67 +85,103 @@ func (n *networks) forget(key string) {
 }
 
 // networkFault finds what of the machine's network does not work, according to the node. No stream reports that: it is
-// read now and then.
+// read now and then. What was read is shown each time: a status that was to have it may not have been written.
 func (r *Reconciler) networkFault(ctx context.Context, s *scope) (fault, error) {
 	key, now := s.key().String(), r.Clock.Now()
 
-	if f, fresh := r.networks.recall(key, s.facts.BootID, s.told, now); fresh {
-		return f, nil
-	}
-
-	node, err := r.node(ctx, s)
-	if err != nil {
-		return fault{}, err
-	}
-
-	seen := sight{machine: s.machine.Name}
-	if seen.Network, err = node.NetworkHealth(ctx); err != nil {
-		return fault{}, err
-	}
-
-	if seen.Discovers {
-		if err := r.seeOthers(ctx, s, node, &seen); err != nil {
+	last, fresh := r.networks.recall(key, s.facts.BootID, s.told, now)
+	if !fresh {
+		seen, err := r.seeNetwork(ctx, s, now)
+		if err != nil {
 			return fault{}, err
 		}
+
+		last = networkSight{
+			boot: s.facts.BootID, config: s.told, at: now, problems: seen.judge(), status: seen.status(),
+		}
+		r.networks.remember(key, last)
 	}
 
-	f := seen.judge()
-	s.network = seen.status()
-	r.networks.remember(key, networkSight{boot: s.facts.BootID, config: s.told, at: now, fault: f})
+	s.network = last.status.DeepCopy()
 
-	return f, nil
+	return r.ripe(s, last.problems), nil
 }
 
-// seeOthers compares what the node knows of the others of its cluster with their objects.
-func (r *Reconciler) seeOthers(ctx context.Context, s *scope, node *talos.Node, seen *sight) error {
-	var err error
-	if seen.members, err = node.ClusterMembers(ctx); err != nil {
-		return err
+// ripe is the fault that problems of the network are: of those that have lasted, with the reason of the gravest. One
+// whose reason the condition has needs no more time, for a restart of the operator loses since when it has lasted.
+func (r *Reconciler) ripe(s *scope, problems []problem) fault {
+	var (
+		f        fault
+		messages []string
+	)
+
+	key, now := faultKey(s.key().String(), v1alpha1.ConditionNetworkDegraded), r.Clock.Now()
+	told := meta.FindStatusCondition(s.machine.Status.Conditions, v1alpha1.ConditionNetworkDegraded)
+
+	for _, reason := range networkReasons {
+		i := slices.IndexFunc(problems, func(p problem) bool { return p.reason == reason })
+		if i < 0 {
+			r.faults.forget(faultKey(key, reason))
+
+			continue
+		}
+
+		since := r.faults.since(faultKey(key, reason), now)
+		if now.Sub(since) < faultPatience && (told == nil || told.Reason != reason) {
+			f.waits = true
+
+			continue
+		}
+
+		f.reason = cmp.Or(f.reason, reason)
+		messages = append(messages, problems[i].message)
+	}
+
+	if len(messages) > 0 {
+		f.message = cut("the network of machine "+s.machine.Name+" is degraded: "+strings.Join(messages, "; "), longestFault)
+	}
+
+	return f
+}
+
+// seeNetwork reads what the node reports, and what is known of the others of its cluster.
+func (r *Reconciler) seeNetwork(ctx context.Context, s *scope, now time.Time) (*sight, error) {
+	node, err := r.node(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+
+	seen := &sight{now: now}
+	if seen.Network, err = node.NetworkHealth(ctx); err != nil {
+		return nil, err
+	}
+
+	if !seen.Discovers && len(seen.Peers) == 0 {
+		return seen, nil
 	}
 
 	list := &v1alpha1.TalosMachineList{}
 	if err := r.Client.List(ctx, list, client.InNamespace(s.machine.Namespace),
 		client.MatchingLabels{v1alpha1.ControlPlaneLabel: s.controlPlane.Name}, kube.Shared); err != nil {
-		return fmt.Errorf("listing the TalosMachines of %s: %w", s.controlPlane.Name, err)
+		return nil, fmt.Errorf("listing the TalosMachines of %s: %w", s.controlPlane.Name, err)
 	}
 
-	var present []v1alpha1.TalosMachine
-
 	for i := range list.Items {
-		m := &list.Items[i]
-
-		switch {
-		case m.Name == s.machine.Name:
-		case isPresent(m):
-			present = append(present, *m)
-		case m.Status.Hostname != "":
-			seen.absent = append(seen.absent, m.Status.Hostname)
+		if m := &list.Items[i]; m.Name != s.machine.Name && isPresent(m) {
+			seen.present = append(seen.present, *m)
 		}
 	}
 
-	seen.missing = talos.UnknownMachines(present, seen.members)
+	if seen.Discovers {
+		seen.members, err = node.ClusterMembers(ctx)
+	}
 
-	return nil
+	// A node that does not report its members may know all of them.
+	if seen.members != nil {
+		seen.missing = talos.UnknownMachines(seen.present, seen.members)
+	}
+
+	return seen, err
 }
 
 // isPresent reports whether the others of its cluster should know a machine. One that is away is reported by itself,
@@ -154,55 +195,54 @@ func isPresent(m *v1alpha1.TalosMachine) bool {
 type sight struct {
 	talos.Network
 
-	machine string
+	now     time.Time
 	members []talos.ClusterMember
-	// missing are machines that the node should know and does not; absent are the hostnames of those that are away.
-	missing, absent []string
+	// present are the others that the node should know and reach. Discovery and KubeSpan remember those that are gone for
+	// up to half an hour. Missing are those of them that the node does not know, by name.
+	present []v1alpha1.TalosMachine
+	missing []string
 }
 
-// linkState is the state of a link that the configuration names.
+// linkState is the state of a link that the configuration names; empty if the node does not report its links.
 func (n *sight) linkState(name string) (state string, down bool) {
 	link, ok := n.FindLink(name)
-	if !ok {
+
+	switch {
+	case n.Links == nil:
+		return "", false
+	case !ok:
 		return stateMissing, false
 	}
 
 	return link.State, link.Down()
 }
 
-// judge says what does not work. All of it may only need more time, after a boot or a change.
-func (n *sight) judge() fault {
-	var (
-		problems []string
-		reason   string
-	)
+// networkReasons are the reasons of NetworkDegraded, the gravest first: a fault is often the cause of those after it.
+var networkReasons = []string{
+	v1alpha1.ReasonLinkMissing, v1alpha1.ReasonLinkDown, v1alpha1.ReasonNetworkNotReady, v1alpha1.ReasonResolversMissing,
+	v1alpha1.ReasonResolversFailing, v1alpha1.ReasonKubeSpanPeersDown, v1alpha1.ReasonDiscoveryIncomplete,
+}
 
-	for _, one := range []struct {
-		reason string
-		find   func() string
-	}{
-		{v1alpha1.ReasonLinkMissing, func() string { return n.linkProblem(false) }},
-		{v1alpha1.ReasonLinkDown, func() string { return n.linkProblem(true) }},
-		{v1alpha1.ReasonNetworkNotReady, n.readyProblem},
-		{v1alpha1.ReasonResolversMissing, n.resolverProblem},
-		{v1alpha1.ReasonResolversFailing, n.answerProblem},
-		{v1alpha1.ReasonKubeSpanPeersDown, n.peerProblem},
-		{v1alpha1.ReasonDiscoveryIncomplete, n.memberProblem},
+// judge says what does not work. All of it may only need more time, after a boot or a change. What the node does not
+// report is not judged.
+func (n *sight) judge() []problem {
+	var out []problem
+
+	for _, p := range []problem{
+		{v1alpha1.ReasonLinkMissing, n.linkProblem(false)},
+		{v1alpha1.ReasonLinkDown, n.linkProblem(true)},
+		{v1alpha1.ReasonNetworkNotReady, n.readyProblem()},
+		{v1alpha1.ReasonResolversMissing, n.resolverProblem()},
+		{v1alpha1.ReasonResolversFailing, n.answerProblem()},
+		{v1alpha1.ReasonKubeSpanPeersDown, n.peerProblem()},
+		{v1alpha1.ReasonDiscoveryIncomplete, n.memberProblem()},
 	} {
-		if problem := one.find(); problem != "" {
-			problems = append(problems, problem)
-			reason = cmp.Or(reason, one.reason)
+		if p.message != "" {
+			out = append(out, p)
 		}
 	}
 
-	if len(problems) == 0 {
-		return fault{}
-	}
-
-	return fault{
-		reason: reason, early: true,
-		message: cut("the network of machine "+n.machine+" is degraded: "+strings.Join(problems, "; "), longestFault),
-	}
+	return out
 }
 
 func (n *sight) linkProblem(down bool) string {
@@ -236,11 +276,11 @@ func (n *sight) readyProblem() string {
 }
 
 func (n *sight) resolverProblem() string {
-	if len(n.Resolvers) > 0 {
+	if n.Resolvers == nil || len(n.Resolvers) > 0 {
 		return ""
 	}
 
-	return "no DNS servers are known, so names do not resolve (set network.nameservers, or have DHCP provide them)"
+	return "no DNS servers are known, so names do not resolve (set network.nameservers, or provide them by DHCP)"
 }
 
 func (n *sight) answerProblem() string {
@@ -255,9 +295,9 @@ func (n *sight) answerProblem() string {
 func (n *sight) peerProblem() string {
 	var down []string
 
-	for _, p := range n.Peers {
-		if p.State == talos.PeerDown && !slices.Contains(n.absent, p.Name) {
-			down = append(down, cut(p.Name, longestName)+" at "+cmp.Or(p.Endpoint, "no known endpoint"))
+	for _, p := range n.peers() {
+		if p.State == talos.PeerDown && n.isPresent(p.Name) {
+			down = append(down, cut(p.Name, longestName))
 		}
 	}
 
@@ -267,6 +307,44 @@ func (n *sight) peerProblem() string {
 
 	return "KubeSpan has no tunnel to: " + change.List(down) + " (open UDP port 51820 between the machines, or set " +
 		"network.kubeSpanEndpoints)"
+}
+
+// isPresent reports whether a name is that of a machine that the node should reach.
+func (n *sight) isPresent(name string) bool {
+	return slices.ContainsFunc(n.present, func(m v1alpha1.TalosMachine) bool {
+		return talos.SameHost(m.Status.Hostname, name)
+	})
+}
+
+// peers are the peers of KubeSpan with their standings, those without a tunnel first. The identity that a machine had
+// before it was wiped is one of them for a while: of peers with one name, the one that is best connected counts. Only
+// the endpoint of a tunnel is shown: Talos tries one after the other until there is one.
+func (n *sight) peers() []v1alpha1.KubeSpanPeer {
+	best := map[string]v1alpha1.KubeSpanPeer{}
+
+	for _, p := range n.Peers {
+		if p.Name == "" {
+			continue
+		}
+
+		peer := v1alpha1.KubeSpanPeer{Name: cut(p.Name, longestName), State: p.Standing(n.now)}
+		if peer.State == talos.PeerUp {
+			peer.Endpoint = cut(p.Endpoint, longestAddress)
+		}
+
+		if old, ok := best[peer.Name]; !ok || rank(old) < rank(peer) {
+			best[peer.Name] = peer
+		}
+	}
+
+	return slices.SortedFunc(maps.Values(best), func(a, b v1alpha1.KubeSpanPeer) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), strings.Compare(a.Name, b.Name))
+	})
+}
+
+// rank orders peers: those without a tunnel come first.
+func rank(p v1alpha1.KubeSpanPeer) int {
+	return slices.Index([]string{talos.PeerDown, talos.PeerUnknown, talos.PeerUp}, p.State)
 }
 
 func (n *sight) memberProblem() string {
@@ -301,13 +379,14 @@ func (n *sight) status() *v1alpha1.MachineNetworkStatus {
 }
 
 func (n *sight) kubeSpan() *v1alpha1.KubeSpanStatus {
-	if len(n.Peers) == 0 {
+	peers := n.peers()
+	if len(peers) == 0 {
 		return nil
 	}
 
-	out := &v1alpha1.KubeSpanStatus{}
+	out := &v1alpha1.KubeSpanStatus{Peers: peers[:min(len(peers), mostPeers)]}
 
-	for _, p := range n.Peers {
+	for _, p := range peers {
 		switch p.State {
 		case talos.PeerUp:
 			out.Up++
@@ -318,21 +397,5 @@ func (n *sight) kubeSpan() *v1alpha1.KubeSpanStatus {
 		}
 	}
 
-	peers := slices.DeleteFunc(slices.Clone(n.Peers), func(p talos.Peer) bool { return p.Name == "" })
-	slices.SortStableFunc(peers, func(a, b talos.Peer) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), strings.Compare(a.Name, b.Name))
-	})
-
-	for _, p := range peers[:min(len(peers), mostPeers)] {
-		out.Peers = append(out.Peers, v1alpha1.KubeSpanPeer{
-			Name: cut(p.Name, longestName), State: cut(p.State, longestState), Endpoint: cut(p.Endpoint, longestAddress),
-		})
-	}
-
 	return out
-}
-
-// rank orders peers: those without a tunnel come first.
-func rank(p talos.Peer) int {
-	return slices.Index([]string{talos.PeerDown, talos.PeerUnknown, talos.PeerUp}, p.State)
 }

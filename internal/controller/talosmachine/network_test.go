@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/lab/cosi"
@@ -79,14 +80,52 @@ func TestNetworkDegraded(t *testing.T) {
 	e.degraded("w-0", node.NetworkFaults{NetworkFaults: cosi.NetworkFaults{SilentResolvers: true}},
 		v1alpha1.ReasonResolversFailing, ":53 (check that the machine reaches them")
 	e.degraded("w-0", node.NetworkFaults{NoTunnels: true}, v1alpha1.ReasonKubeSpanPeersDown,
-		"no tunnel to: cp-0 at "+e.address(1)+":51820 (open")
+		"no tunnel to: cp-0 (open")
 	e.degraded("w-0", node.NetworkFaults{NoMembers: true}, v1alpha1.ReasonDiscoveryIncomplete,
 		"discovery reports 1 of 2 machines, not: cp-0 (check")
 
+	// Talos always tries the next endpoint.
+	e.nodes["w-0"].BreakNetwork(node.NetworkFaults{NoTunnels: true})
+
+	for range 2 {
+		e.sleep(10 * time.Minute)
+		e.pass("w-0")
+	}
+
 	api.NoWrites(t, e.Namespace, func() {
 		for range 3 {
+			e.nodes["w-0"].BreakNetwork(node.NetworkFaults{NoTunnels: true})
 			e.sleep(10 * time.Minute)
 			e.pass("w-0")
 		}
 	})
+}
+
+// TestNetworkIsHeld: what was read of the network, and is not written at once because details of a status are written
+// together, is written with them, although the node is not asked again.
+func TestNetworkIsHeld(t *testing.T) {
+	const together = 15 * time.Minute
+
+	e := found(t, 1, 0)
+	e.until("cp-0", "it shows its network", func(m *v1alpha1.TalosMachine) bool { return m.Status.Network != nil })
+	e.r.Details = together
+	e.sleep(10 * time.Minute)
+
+	lost := e.machine("cp-0")
+	base := lost.DeepCopy()
+	lost.Status.Network = nil
+
+	if err := e.Admin.Status().Patch(t.Context(), lost, client.MergeFrom(base)); err != nil {
+		t.Fatal(err)
+	}
+
+	if m, _, err := e.pass("cp-0"); err != nil || e.machine("cp-0").Status.Network != nil {
+		t.Fatalf("it is written at once: %s, %v", show(m), err)
+	}
+
+	e.sleep(9 * time.Minute)
+
+	if m, _, err := e.pass("cp-0"); err != nil || e.machine("cp-0").Status.Network == nil {
+		t.Errorf("it is lost: %s, %v", show(m), err)
+	}
 }
