@@ -120,7 +120,7 @@ func readNetwork(ctx context.Context, p *plane, c *cluster, m *v1alpha1.TalosMac
 		out.Members = append(out.Members, member.Name)
 	}
 
-	if out.Discovers {
+	if out.Discovers && members != nil {
 		out.Missing = talos.UnknownMachines(c.nodes, members)
 	}
 
@@ -139,7 +139,7 @@ func (r *networkReport) write(w io.Writer, now time.Time) {
 	}
 
 	if len(r.FailingResolvers) > 0 {
-		fmt.Fprintf(tw, "NOT RESPONDING\t%s\t\n", strings.Join(r.FailingResolvers, ", "))
+		fmt.Fprintf(tw, "FAILING RESOLVERS\t%s\t\n", strings.Join(r.FailingResolvers, ", "))
 	}
 
 	fmt.Fprintf(tw, "READY\t%s\t\n", r.ready())

@@ -59,7 +59,7 @@ func TestNetwork(t *testing.T) {
 	}
 
 	text, _, failed := s.run("network", "wired-cp")
-	for _, part := range []string{"HOSTNAME", report.Hostname, "without wired-lost", "NOT RESPONDING", "missing", "LINK", "ADDRESS", "ROUTE", "default"} {
+	for _, part := range []string{"HOSTNAME", report.Hostname, "without wired-lost", "FAILING RESOLVERS", "missing", "LINK", "ADDRESS", "ROUTE", "default"} {
 		if !strings.Contains(text, part) {
 			t.Errorf("no %s in %s%s", part, text, failed)
 		}
