@@ -77,7 +77,7 @@ func (w *world) connects(address, from string) bool {
 }
 
 // TestFirewall: a control plane gets a firewall, machine after machine and without a reboot. One that forgets a worker
-// is refused, and nothing is sent. One that forgets the operator looks right, because nobody knows where the operator
+// is refused, and nothing is sent. One that forgets the operator looks right, because no check knows where the operator
 // connects from: it is tried on one machine, which takes it back.
 func TestFirewall(t *testing.T) {
 	w := newWorld(t)
@@ -134,9 +134,9 @@ func TestFirewall(t *testing.T) {
 	sent := acts.take()
 
 	for i := range 3 {
-		// It is tried on each machine, and confirmed there.
-		if n := sent[fmt.Sprintf("machine %d: ApplyConfiguration", i+1)]; n != 2 {
-			t.Errorf("machine %d gets %d configs: %v", i+1, n, sent)
+		// It is tried on each machine, and confirmed there. A busy computer may need another try.
+		if n := sent[fmt.Sprintf("machine %d: ApplyConfiguration", i+1)]; n < 2 {
+			t.Errorf("machine %d gets %d configs, not two at least: %v", i+1, n, sent)
 		}
 
 		if a := w.address(i + 1); w.connects(a, "127.0.0.2") || !w.connects(a, w.address(4)) || !w.connects(a, "127.0.0.1") {
