@@ -77,7 +77,7 @@ func (w *world) connects(address, from string) bool {
 }
 
 // TestFirewall: a control plane gets a firewall, machine after machine and without a reboot. One that forgets a worker
-// is refused, and nothing is sent. One that forgets the operator looks right, because no check knows where the operator
+// is refused, and nothing is sent. One that forgets the operator looks right, because a check cannot know where it
 // connects from: it is tried on one machine, which takes it back.
 func TestFirewall(t *testing.T) {
 	w := newWorld(t)
