@@ -30,8 +30,8 @@ const (
 const peerSilence = 275 * time.Second
 
 // Standing is the state of a peer: up, down, or unknown while a tunnel that was there may still come back. Talos itself
-// gives a peer without a tunnel its next endpoint every half minute, and calls it unknown until that one has failed, too:
-// its down is seen by chance only.
+// gives a peer without a tunnel its next endpoint every half minute, and calls it unknown until that one has failed,
+// too: its down is seen by chance only.
 func (p Peer) Standing(now time.Time) string {
 	switch {
 	case p.State == PeerUp:

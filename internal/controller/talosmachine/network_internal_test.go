@@ -37,7 +37,8 @@ func wired() *sight {
 				{Name: "n", State: talos.PeerUp, Endpoint: "10.0.0.3:51820"},
 				{Name: "o", State: talos.PeerUnknown, Endpoint: "10.0.0.4:51820", LastHandshake: &lately},
 			},
-		}}
+		},
+	}
 }
 
 // TestJudgeNetwork: each fault has a reason of its own, and a message that names the machine, what does not work, and what to
