@@ -112,8 +112,8 @@ func (r *Reconciler) awaitMachines(
 	return out
 }
 
-// pullingFor returns the request for the images of an upgrade, with what is known about them. Each spec has the machines
-// asked anew.
+// pullingFor returns the request for the images of an upgrade, with what is known about them. Each spec has the
+// machines asked anew.
 func pullingFor(was, next *v1alpha1.UpgradeStatus) *v1alpha1.UpgradeImages {
 	if was != nil && samePull(was.Pulling, next) {
 		p := was.Pulling.DeepCopy()

@@ -284,7 +284,7 @@ func (e *env) fallsBackLate(name string) {
 		e.Fatal(err)
 	}
 
-	e.until(name, "it is schedulable", func(m *v1alpha1.TalosMachine) bool { return m.Status.Change.Lost == "" })
+	e.until(name, "it is schedulable", func(m *v1alpha1.TalosMachine) bool { return m.Status.Change.LostPhase == "" })
 
 	for range 3 {
 		e.sleep(time.Minute)
