@@ -142,12 +142,15 @@ func (r *Reconciler) planSystem(ctx context.Context, s *scope) {
 	in := r.systemInput(s)
 
 	plan, record := change.CompareTalos(in, s.systems.image)
-	if c := record.Change; plan == change.Described && s.keeps() && c != nil && (c.Staged || change.MayBeDrained(c)) {
+	replaces := plan == change.Described || plan == change.FellBack
+	if c := record.Change; replaces && s.keeps() && c != nil && (c.Staged || change.MayBeDrained(c)) {
 		return // the record is all that tells what has to be undone on the node
 	}
 
 	switch o := s.systems; plan {
 	case change.FellBack:
+		r.undrain(ctx, s)
+
 		var event *change.Event
 		if record, event = change.DescribeFallback(in, o.image, o.old, o.fields()); !s.keeps() {
 			r.tell(s, event)

@@ -49,7 +49,7 @@ func CompareTalos(in Input, image string) (Plan, Record) {
 
 	switch c := in.Record.Change; {
 	case c == nil && in.Equal:
-	case c == nil && in.Worked == in.Want && !in.Reverting && !in.Retry:
+	case c == nil && in.fellBackFrom():
 		return FellBack, in.Record
 	case c == nil:
 		return Described, in.Record
@@ -63,6 +63,10 @@ func CompareTalos(in Input, image string) (Plan, Record) {
 	return Kept, in.Record
 }
 
+// fellBackFrom reports whether what is to be installed is what the machine ran when its last upgrade was complete: it no
+// longer runs that, and no user has asked for it again.
+func (in Input) fellBackFrom() bool { return in.Worked == in.Want && !in.Reverting && !in.Retry }
+
 // comparePending compares to a change that has not begun, but for what an earlier one has installed.
 func (in Input) comparePending(image string) Plan {
 	c := in.Record.Change
@@ -73,6 +77,8 @@ func (in Input) comparePending(image string) Plan {
 		in.settleAgain()
 	case in.Equal:
 		return Forgone
+	case c.Target != in.Want && in.fellBackFrom(): // while it was to be upgraded further
+		return FellBack
 	case c.Target != in.Want, c.Base != in.Live, c.Image != image:
 		return Described
 	}

@@ -453,6 +453,7 @@ func TestCompareTalos(t *testing.T) {
 	elsewhere := func(in *change.Input) { in.Live = "c" }
 	again := func(in *change.Input) { in.Retry = true }
 	complete := func(in *change.Input) { in.Worked = "b" }
+	fell := func(in *change.Input) { in.Worked = "c" }
 	older := func(in *change.Input) { in.Record.Change.Image = "elsewhere:b" }
 
 	for name, c := range map[string]struct {
@@ -471,6 +472,8 @@ func TestCompareTalos(t *testing.T) {
 		"no longer wanted":         {upgraded(same), change.Forgone, v1alpha1.ChangePending},
 		"it may boot next":         {upgraded(same, installed), change.Kept, v1alpha1.ChangePending},
 		"yet another one":          {upgraded(other), change.Described, v1alpha1.ChangePending},
+		"fell back on the way":     {upgraded(other, fell), change.FellBack, v1alpha1.ChangePending},
+		"on the way, again":        {upgraded(other, fell, again), change.Described, v1alpha1.ChangePending},
 		"installed by hand":        {upgraded(elsewhere), change.Described, v1alpha1.ChangePending},
 		"begun":                    {upgraded(other, phase(v1alpha1.ChangeApplying, time.Second)), change.Kept, v1alpha1.ChangeApplying},
 		"failed":                   {upgraded(failed), change.Kept, v1alpha1.ChangeFailed},
