@@ -64,8 +64,7 @@ func New(t *testing.T, p *plane.Plane) *Env {
 	return e
 }
 
-// opened are the clients of the planes: each knows the kinds of its API server, which it learns only once. They
-// remember what they have read, because all writes of these tests are theirs.
+// opened are the clients of the planes: each knows the kinds of its API server, which it learns only once.
 var (
 	openedMu sync.Mutex
 	opened   = map[*plane.Plane][2]client.WithWatch{}
@@ -78,8 +77,7 @@ func open(t *testing.T, p *plane.Plane) (admin, manager client.WithWatch) {
 	defer openedMu.Unlock()
 
 	if _, ok := opened[p]; !ok {
-		memory := NewMemory()
-		opened[p] = [2]client.WithWatch{memory.Remembering(p.Admin(t)), memory.Remembering(p.Manager(t))}
+		opened[p] = [2]client.WithWatch{p.Admin(t), p.Manager(t)}
 	}
 
 	return opened[p][0], opened[p][1]
