@@ -63,8 +63,8 @@ func CompareTalos(in Input, image string) (Plan, Record) {
 	return Kept, in.Record
 }
 
-// fellBackFrom reports whether what is to be installed is what the machine ran when its last upgrade was complete: it no
-// longer runs that, and no user has asked for it again.
+// fellBackFrom reports whether what is to be installed is what the machine ran when its last upgrade was complete: it
+// no longer runs that, and no user has asked for it again.
 func (in Input) fellBackFrom() bool { return in.Worked == in.Want && !in.Reverting && !in.Retry }
 
 // comparePending compares to a change that has not begun, but for what an earlier one has installed.
