@@ -281,8 +281,8 @@ type MachineChange struct {
 	// +optional
 	// +kubebuilder:validation:Enum=Draining;Applying;Rebooting;Settling
 	LostPhase string `json:"lostPhase,omitempty"`
-	// lostBootID is the boot ID of the node in that phase; empty if that is not known. A node that responds in another boot
-	// boots what it runs.
+	// lostBootID is the boot ID of the node in that phase; empty if that is not known. If the
+	// node has rebooted since, what it runs is also what it boots next.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	LostBootID string `json:"lostBootID,omitempty"`

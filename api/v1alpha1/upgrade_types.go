@@ -305,12 +305,13 @@ type UpgradeImages struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
-	// requests is how often the machines were asked again whether they still have the images: when the first machine could
-	// begin, and that was known for more than 30 minutes.
+	// requests is how often the machines were asked again whether they still have the images: that happens when the first
+	// machine could begin, and pulledTime is more than 30 minutes ago.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Requests int32 `json:"requests,omitempty"`
-	// pulledTime is since when each machine that is waited for has the images. Absent while machines pull.
+	// pulledTime is when each machine that is waited for had the images. Removed when the machines are asked again, or the
+	// spec changes.
 	// +optional
 	PulledTime *metav1.Time `json:"pulledTime,omitempty"`
 }

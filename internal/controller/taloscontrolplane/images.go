@@ -162,8 +162,8 @@ func (r *Reconciler) awaitImages(s *scope, c rollout.Candidate) string {
 		return ""
 	}
 
-	wait := fmt.Sprintf("each machine had its images at %s, and Talos deletes unused images after about an hour: asking "+
-		"them again", p.PulledTime.UTC().Format(time.RFC3339))
+	wait := fmt.Sprintf("the images were last confirmed at %s, and Talos deletes unused images after about an hour: "+
+		"asking the machines again", p.PulledTime.UTC().Format(time.RFC3339))
 	p.PulledTime = nil
 	p.Requests++
 	s.images.message = wait // the other candidates of this reconciliation wait for the same

@@ -201,11 +201,11 @@ func TestAwaitImages(t *testing.T) {
 		{"just pulled", func() {}, time.Minute, upgrades, "", 0, true},
 		{"soon", func() {}, pulledFor, upgrades, "", 0, true},
 		{"another change", func() {}, 2 * time.Hour, rollout.Candidate{Name: "m"}, "", 0, true},
-		{"too old", func() {}, 2 * time.Hour, upgrades, "each machine had its images at 1970-01-01T00:01:00Z", 1, true},
+		{"too old", func() {}, 2 * time.Hour, upgrades, "the images were last confirmed at 1970-01-01T00:01:00Z", 1, true},
 		{"asked", func() {}, 2 * time.Hour, upgrades, "waiting for m", 1, true},
 		{"gone", func() { pulled("no such image") }, 2 * time.Hour, upgrades, "m: no such image", 1, true},
 		{"pulled again", func() { pulled("") }, 3 * time.Hour, upgrades, "", 1, true},
-		{"too old again", func() {}, 3*time.Hour + pulledFor, upgrades, "asking them again", 2, true},
+		{"too old again", func() {}, 3*time.Hour + pulledFor, upgrades, "asking the machines again", 2, true},
 	} {
 		c.before()
 

@@ -71,7 +71,7 @@ func TestImagesAskedAgain(t *testing.T) {
 	}
 
 	if got := begins(true); got != "" || cp.Status.Upgrade.Pulling.Requests != 1 ||
-		!strings.Contains(cp.Status.Upgrade.Message, "asking them again") {
+		!strings.Contains(cp.Status.Upgrade.Message, "asking the machines again") {
 		t.Errorf("%q has begun: %+v", got, cp.Status.Upgrade)
 	}
 

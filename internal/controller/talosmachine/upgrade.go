@@ -149,8 +149,6 @@ func (r *Reconciler) planSystem(ctx context.Context, s *scope) {
 
 	switch o := s.systems; plan {
 	case change.FellBack:
-		r.undrain(ctx, s)
-
 		var event *change.Event
 		if record, event = change.DescribeFallback(in, o.image, o.old, o.fields()); !s.keeps() {
 			r.tell(s, event)

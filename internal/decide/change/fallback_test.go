@@ -53,3 +53,28 @@ func TestDescribeFallback(t *testing.T) {
 		t.Errorf("it begins by itself: %+v", step)
 	}
 }
+
+// TestFallsIntoDrained: a machine that was drained for a system that is no longer desired, and has fallen back to that
+// very system, does not count as changed: what it fell back from would be installed again.
+func TestFallsIntoDrained(t *testing.T) {
+	uncordoned := pass(change.Pass{Uncordoned: true})
+	in := upgraded(arrived, unwanted, uncordoned, phase(v1alpha1.ChangeDraining, time.Minute))
+	in.Equal, in.Worked = false, "a"
+
+	step := change.NextTalos(in)
+	if step.Completed || step.Before.Change != nil {
+		t.Errorf("it has not proved itself: %+v", step)
+	}
+
+	in.Record = step.Before
+	if plan, _ := change.CompareTalos(in, "installer:a"); plan != change.FellBack {
+		t.Errorf("it fell back: %s", plan)
+	}
+
+	in = upgraded(arrived, unwanted, uncordoned, installed, phase(v1alpha1.ChangeApplying, time.Minute))
+	in.Equal, in.Worked = false, "a"
+
+	if step := change.NextTalos(in); !step.Completed {
+		t.Errorf("what was installed was booted: %+v", step)
+	}
+}

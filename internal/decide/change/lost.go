@@ -112,7 +112,12 @@ func (in Input) returned() string {
 	c := in.Record.Change
 	again := "; it is not tried again unless you annotate the machine with " + v1alpha1.RetryAnnotation
 
-	if c.Kind != v1alpha1.ChangeTalos {
+	switch {
+	case c.Kind == v1alpha1.ChangeTalos:
+	case in.MayBeStaged():
+		return fmt.Sprintf("%s did not respond during the change of %s; it responds again and has not rebooted: it is "+
+			"schedulable, and the change takes effect at its next reboot%s", in.Name, FieldNames(c), again)
+	default:
 		return fmt.Sprintf("%s did not respond during the change of %s; it responds again, without that change, and is "+
 			"schedulable%s", in.Name, FieldNames(c), again)
 	}

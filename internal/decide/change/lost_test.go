@@ -46,6 +46,7 @@ func TestLostAndBack(t *testing.T) {
 		"a rollback, drained":                     {upgraded(reverted, phase(v1alpha1.ChangeDraining, old)), "", false, "during the rollback to installer:b; it responds again, still runs"},
 		"a rollback, rebooted":                    {upgraded(reverted, installed, intent("Reboot", old), phase(v1alpha1.ChangeRebooting, old)), "", false, "after the rollback to installer:b; it responds again and does not run that: what it ran before does not boot"},
 		"a rollback, never rebooted":              {upgraded(reverted, installed, intent("Reboot", old), phase(v1alpha1.ChangeRebooting, old)), "boot", true, "during the rollback to installer:b; it responds again and has not rebooted"},
+		"a configuration that is staged":          {planned(rebooting, installed, intent("Reboot", old), phase(v1alpha1.ChangeRebooting, old)), "boot", true, "takes effect at its next reboot"},
 		"a configuration":                         {planned(rebooting, phase(v1alpha1.ChangeDraining, old)), "", false, "without that change, and is schedulable"},
 	} {
 		in := lose(t, c.in)

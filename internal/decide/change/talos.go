@@ -67,6 +67,14 @@ func CompareTalos(in Input, image string) (Plan, Record) {
 // no longer runs that, and no user has asked for it again.
 func (in Input) fellBackFrom() bool { return in.Worked == in.Want && !in.Reverting && !in.Retry }
 
+// fellInto reports whether a machine has fallen back to what a change was to bring that is no longer desired, and that
+// has sent nothing yet: it has not proved that system, and what it fell back from must not be installed again.
+func (in Input) fellInto() bool {
+	c := in.Record.Change
+
+	return c.Phase == v1alpha1.ChangeDraining && !c.Staged && !in.reverts() && in.Want != c.Target && in.fellBackFrom()
+}
+
 // comparePending compares to a change that has not begun, but for what an earlier one has installed.
 func (in Input) comparePending(image string) Plan {
 	c := in.Record.Change
@@ -92,6 +100,8 @@ func (in Input) compareFailed(image string) Plan {
 	switch runs, wanted := in.Live == c.Target, in.Want == c.Target; {
 	case runs && wanted && in.Retry:
 		in.phase(v1alpha1.ChangeSettling, "")
+	case runs && !wanted && !c.Booted && !c.Staged && !in.isLost() && in.fellBackFrom(): // not by the change that failed
+		return FellBack
 	case runs && !wanted, !runs && wanted && (in.Retry || c.Image != image):
 		return Described
 	}
@@ -116,7 +126,7 @@ func NextTalos(in Input) Step {
 	switch {
 	case in.Record.intends(v1alpha1.StepReboot):
 		return in.rebootingTalos()
-	case in.Live == c.Target:
+	case in.Live == c.Target && !in.fellInto():
 		return in.settleTalos()
 	case in.Want != c.Target:
 		return in.withdrawTalos()

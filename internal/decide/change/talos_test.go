@@ -321,7 +321,8 @@ func (m *machine) fallBack() {
 
 	c := m.record.Change
 	known := m.byAct || m.worked == "b" || c != nil && c.Booted
-	m.boots, m.rolledBack, m.byAct = "a", known && m.want == "b", false
+	installs := c != nil && c.Target == "a" && c.Staged // it may as well have booted what was installed
+	m.boots, m.rolledBack, m.byAct = "a", known && m.want == "b" && !installs, false
 	m.restart()
 }
 
@@ -490,6 +491,9 @@ func TestCompareTalos(t *testing.T) {
 		"it fell back, once more":  {upgraded(none, complete, again), change.Described, ""},
 		"it fell back, another":    {upgraded(none, complete, other), change.Described, ""},
 		"rolled back on purpose":   {upgraded(none, complete, func(in *change.Input) { in.Reverting = true }), change.Described, ""},
+		"failed, fell back to it":  {upgraded(failed, unwanted, runsIt, func(in *change.Input) { in.Worked = "a" }), change.FellBack, v1alpha1.ChangeFailed},
+		"failed, installed, back":  {upgraded(failed, unwanted, runsIt, installed, func(in *change.Input) { in.Worked = "a" }), change.Described, v1alpha1.ChangeFailed},
+		"failed, booted, back":     {upgraded(failed, unwanted, runsIt, seen, func(in *change.Input) { in.Worked = "a" }), change.Described, v1alpha1.ChangeFailed},
 		"unhealthy, back":          {upgraded(failed, unwanted, runsIt), change.Described, v1alpha1.ChangeFailed},
 	} {
 		before := c.in.Record.Change.DeepCopy()

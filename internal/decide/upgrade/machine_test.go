@@ -291,10 +291,6 @@ func (s *machineScope) planSystem() {
 		in.Record = record
 		record = change.DescribeTalos(in, installer+in.Want, installer+in.Live, nil)
 	case change.FellBack:
-		if change.MayBeDrained(s.m.Status.Change) {
-			s.node.cordoned = false
-		}
-
 		record, _ = change.DescribeFallback(in, installer+in.Want, installer+in.Live, nil)
 	case change.Forgone:
 		record.Change, record.Intent = nil, nil
