@@ -207,21 +207,22 @@ func TestRegistryRefusals(t *testing.T) {
 	)
 
 	for name, tt := range map[string]struct{ registries, field, problem string }{
-		"no URL":        {"mirrors: [{registry: docker.io, endpoints: ['mirror:hunter2hunter2']}]", "registries.mirrors[docker.io].endpoints[0]", "http or https"},
-		"two mirrors":   {"mirrors: [{registry: a, endpoints: ['http://b']}, {registry: a, endpoints: ['http://b']}]", "registries.mirrors[a]", "listed twice"},
-		"nothing":       {host + "}]", path, "auth, tls, or both"},
-		"twice":         {host + "tls: {caFrom: " + from + "}}, {host: a.example.org, tls: {caFrom: " + from + "}}]", path, "listed twice"},
-		"URL":           {"config: [{host: 'https://a', tls: {caFrom: " + from + "}}]", "registries.config[https://a].host", "without https://"},
-		"path":          {"config: [{host: a/v2, tls: {caFrom: " + from + "}}]", "registries.config[a/v2].host", "without https://"},
-		"all hosts":     {"config: [{host: '*', tls: {caFrom: " + from + "}}]", "registries.config[*].host", "not a host"},
-		"no auth":       {host + "auth: {}}]", path + ".auth", "only one of these"},
-		"no user":       {host + "auth: {passwordFrom: " + from + "}}]", path + ".auth", "only one of these"},
-		"no password":   {host + "auth: {usernameFrom: " + from + "}}]", path + ".auth", "only one of these"},
-		"two ways":      {host + "auth: {authFrom: " + from + ", identityTokenFrom: " + from + "}}]", path + ".auth", "only one of these"},
-		"user of token": {host + "auth: {usernameFrom: " + from + ", authFrom: " + from + "}}]", path + ".auth", "only one of these"},
-		"no tls":        {host + "tls: {}}]", path + ".tls", "caFrom"},
-		"no key":        {host + "tls: {clientIdentity: {crtFrom: " + from + "}}}]", path + ".tls.clientIdentity", "keyFrom"},
-		"not read":      {host + "auth: {authFrom: " + from + "}}]", path + ".auth.authFrom", "was not read"},
+		"no URL":         {"mirrors: [{registry: docker.io, endpoints: ['mirror:hunter2hunter2']}]", "registries.mirrors[docker.io].endpoints[0]", "http or https"},
+		"login in a URL": {"mirrors: [{registry: docker.io, endpoints: ['https://a:hunter2hunter2@b']}]", "registries.mirrors[docker.io].endpoints[0]", "name them in config"},
+		"two mirrors":    {"mirrors: [{registry: a, endpoints: ['http://b']}, {registry: a, endpoints: ['http://b']}]", "registries.mirrors[a]", "listed twice"},
+		"nothing":        {host + "}]", path, "auth, tls, or both"},
+		"twice":          {host + "tls: {caFrom: " + from + "}}, {host: a.example.org, tls: {caFrom: " + from + "}}]", path, "listed twice"},
+		"URL":            {"config: [{host: 'https://a', tls: {caFrom: " + from + "}}]", "registries.config[https://a].host", "without https://"},
+		"path":           {"config: [{host: a/v2, tls: {caFrom: " + from + "}}]", "registries.config[a/v2].host", "without https://"},
+		"all hosts":      {"config: [{host: '*', tls: {caFrom: " + from + "}}]", "registries.config[*].host", "not a host"},
+		"no auth":        {host + "auth: {}}]", path + ".auth", "only one of these"},
+		"no user":        {host + "auth: {passwordFrom: " + from + "}}]", path + ".auth", "only one of these"},
+		"no password":    {host + "auth: {usernameFrom: " + from + "}}]", path + ".auth", "only one of these"},
+		"two ways":       {host + "auth: {authFrom: " + from + ", identityTokenFrom: " + from + "}}]", path + ".auth", "only one of these"},
+		"user of token":  {host + "auth: {usernameFrom: " + from + ", authFrom: " + from + "}}]", path + ".auth", "only one of these"},
+		"no tls":         {host + "tls: {}}]", path + ".tls", "caFrom"},
+		"no key":         {host + "tls: {clientIdentity: {crtFrom: " + from + "}}}]", path + ".tls.clientIdentity", "keyFrom"},
+		"not read":       {host + "auth: {authFrom: " + from + "}}]", path + ".auth.authFrom", "was not read"},
 	} {
 		for _, version := range generations {
 			in := plainInput(t, machineconfig.Worker)
@@ -251,8 +252,12 @@ func TestRegistryValues(t *testing.T) {
 		"usernameFrom": {"", "user:hunter2hunter2", "a\nb"}, "passwordFrom": {"", "\n", "hunter2hunter2\nb"},
 		"authFrom":          {"", "user:hunter2hunter2", encoded("hunter2hunter2"), encoded(":hunter2hunter2"), encoded("user:")},
 		"identityTokenFrom": {"", "hunter2hunter2 b"},
-		"caFrom":            {"", "hunter2hunter2", string(pair.Key), string(pair.Crt) + "hunter2hunter2"},
-		"crtFrom":           {string(pair.Key)}, "keyFrom": {string(pair.Crt), "hunter2hunter2"},
+		"caFrom": {
+			"", "hunter2hunter2", string(pair.Key), string(pair.Crt) + "hunter2hunter2",
+			string(pair.Crt) + string(pair.Key) + string(pair.Crt),
+			string(pair.Crt) + "-----BEGIN CERTIFICATE-----\nhunter2hunter2\n" + string(pair.Crt), // it is cut off
+		},
+		"crtFrom": {string(pair.Key)}, "keyFrom": {string(pair.Crt), "hunter2hunter2"},
 	}
 
 	for _, ref := range registry.Secrets(registriesOf(t, allWays)) {

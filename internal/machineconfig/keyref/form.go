@@ -13,14 +13,20 @@ const (
 	TokenForm        = "a token: one word of printable characters"
 )
 
-// IsCertificates tells whether a text has certificates (PEM), and nothing else but comments.
+// IsCertificates tells whether a text has certificates (PEM), each of them whole, and no private key. Text before one
+// of them is allowed, because bundles name their certificates there.
 func IsCertificates(text string) bool {
+	if strings.Contains(text, "PRIVATE KEY") {
+		return false
+	}
+
 	rest := []byte(text)
 
 	for n := 0; ; n++ {
 		var block *pem.Block
 		if block, rest = pem.Decode(rest); block == nil {
-			return n > 0 && strings.TrimSpace(string(rest)) == ""
+			// The library passes over a block that it cannot read.
+			return n > 0 && n == strings.Count(text, "-----BEGIN ") && strings.TrimSpace(string(rest)) == ""
 		}
 
 		if _, err := x509.ParseCertificate(block.Bytes); err != nil || block.Type != "CERTIFICATE" {

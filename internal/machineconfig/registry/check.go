@@ -30,9 +30,14 @@ func Check(root *field.Path, r *api.Registries) field.ErrorList {
 
 		for i, endpoint := range m.Endpoints {
 			u, err := url.Parse(endpoint)
-			if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
+
+			switch {
+			case err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http"):
 				errs = append(errs, field.Invalid(at.Child("endpoints").Index(i), field.OmitValueType{},
 					"must be a URL with http or https and a host"))
+			case u.User != nil:
+				errs = append(errs, field.Forbidden(at.Child("endpoints").Index(i),
+					"is a URL with credentials, which everyone who can read the object has: name them in config"))
 			}
 		}
 	}

@@ -136,8 +136,12 @@ func isAuth(text string) bool {
 	return err == nil && found && user != "" && keyref.IsLine(password)
 }
 
+// isKey tells whether a text has a private key. Parameters of its curve may stand before it.
 func isKey(text string) bool {
-	block, _ := pem.Decode([]byte(text))
+	block, rest := pem.Decode([]byte(text))
+	for block != nil && !strings.HasSuffix(block.Type, "PRIVATE KEY") {
+		block, rest = pem.Decode(rest)
+	}
 
-	return block != nil && strings.HasSuffix(block.Type, "PRIVATE KEY") && block.Type != "ENCRYPTED PRIVATE KEY"
+	return block != nil && block.Type != "ENCRYPTED PRIVATE KEY"
 }

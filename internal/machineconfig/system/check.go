@@ -3,6 +3,7 @@ package system
 import (
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -96,7 +97,7 @@ func checkEnvironment(root *field.Path, variables []api.EnvironmentVariable) fie
 			errs = append(errs, field.Invalid(at, field.OmitValueType{}, "has value and valueFrom; set one of them"))
 		case v.Value != "" && !keyref.IsLine(v.Value):
 			errs = append(errs, field.Invalid(at.Child("value"), field.OmitValueType{}, "must be "+keyref.LineForm))
-		case userinfo.MatchString(v.Value):
+		case userinfo.MatchString(v.Value), isProxy(v.Name) && strings.Contains(v.Value, "@"):
 			errs = append(errs, field.Forbidden(at.Child("value"), "is a URL with credentials, which everyone who can read the "+
 				"object has: put it into a Secret, and name that in valueFrom"))
 		}
@@ -152,12 +153,21 @@ func checkLogging(root *field.Path, l *api.Logging) field.ErrorList {
 
 func checkURL(at *field.Path, text string) field.ErrorList {
 	u, err := url.Parse(text)
-	if err == nil && (u.Scheme == "tcp" || u.Scheme == "udp") && u.Hostname() != "" && u.Port() != "" && u.User == nil &&
+	if err == nil && (u.Scheme == "tcp" || u.Scheme == "udp") && u.Hostname() != "" && isPort(u.Port()) && u.User == nil &&
 		strings.Trim(u.Path, "/") == "" && u.RawQuery == "" && u.Fragment == "" {
 		return nil
 	}
 
 	return field.ErrorList{field.Invalid(at, field.OmitValueType{}, "must be tcp://HOST:PORT or udp://HOST:PORT")}
+}
+
+// isProxy tells whether a variable names a proxy, which may be written without a scheme.
+func isProxy(name string) bool { return strings.HasSuffix(strings.ToLower(name), "_proxy") }
+
+func isPort(text string) bool {
+	port, err := strconv.ParseUint(text, 10, 16)
+
+	return err == nil && port > 0
 }
 
 func checkFeatures(root *field.Path, f *api.Features, worker bool) field.ErrorList {
