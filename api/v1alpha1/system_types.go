@@ -29,7 +29,7 @@ type SystemOptions struct {
 }
 
 // TrustedRoot is a bundle of certificates.
-// +kubebuilder:validation:XValidation:rule="has(self.certificates) != has(self.certificatesFrom)",message="set certificates or certificatesFrom"
+// +kubebuilder:validation:XValidation:rule="has(self.certificates) != has(self.certificatesFrom)",message="set exactly one of certificates and certificatesFrom"
 type TrustedRoot struct {
 	// name of the bundle.
 	// +required
@@ -111,7 +111,7 @@ type LoggingDestination struct {
 	// extraTags are added to each line.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
-	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 63 && size(self[k]) <= 253)",message="a tag has a name of at most 63 characters and a value of at most 253"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 63 && size(self[k]) <= 253)",message="the name of a tag must have at most 63 characters, and its value at most 253"
 	ExtraTags map[string]string `json:"extraTags,omitempty"`
 }
 
@@ -165,7 +165,7 @@ type Features struct {
 
 // HostDNS is the resolver that caches on each machine.
 // +kubebuilder:validation:MinProperties=1
-// +kubebuilder:validation:XValidation:rule="!has(self.enabled) || self.enabled || !(has(self.forwardKubeDNSToHost) && self.forwardKubeDNSToHost || has(self.resolveMemberNames) && self.resolveMemberNames)",message="a resolver that is off forwards and resolves nothing"
+// +kubebuilder:validation:XValidation:rule="!has(self.enabled) || self.enabled || !(has(self.forwardKubeDNSToHost) && self.forwardKubeDNSToHost || has(self.resolveMemberNames) && self.resolveMemberNames)",message="forwardKubeDNSToHost and resolveMemberNames require enabled"
 type HostDNS struct {
 	// enabled turns the resolver on. Default: true.
 	// +optional
@@ -192,7 +192,7 @@ type KubernetesTalosAPIAccess struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=8
 	AllowedRoles []TalosRole `json:"allowedRoles,omitempty"`
-	// allowedKubernetesNamespaces are those of the Pods. Whoever may create a TalosServiceAccount there has the roles.
+	// allowedKubernetesNamespaces are those of the Pods. A user who may create a TalosServiceAccount there has the roles.
 	// +required
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1

@@ -51,6 +51,9 @@ type BundleConfig struct {
 	ServiceSubnets    []string `json:"serviceSubnets,omitempty"`
 	DNSDomain         string   `json:"dnsDomain,omitempty"`
 	CertSANs          []string `json:"certSANs,omitempty"`
+	// KubePrism is the port of the load balancer on each machine, or "off"; empty in states of imported clusters and of
+	// earlier operators.
+	KubePrism string `json:"kubePrism,omitempty"`
 }
 
 // Runtime is the reconciliation state: the recorded intents and observations from which the operator resumes after a

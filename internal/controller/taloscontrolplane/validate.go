@@ -148,6 +148,7 @@ func immutable(c clusterstate.BundleConfig) validation.Values {
 	return validation.Values{
 		"spec.clusterName": c.ClusterName, "spec.endpoint": c.Endpoint, "spec.network.podSubnets": c.PodSubnets,
 		"spec.network.serviceSubnets": c.ServiceSubnets, "spec.network.dnsDomain": c.DNSDomain,
+		"spec.kubePrism": c.KubePrism,
 	}
 }
 

@@ -367,12 +367,18 @@ func (n *sight) status() *v1alpha1.MachineNetworkStatus {
 		out.Resolvers = append(out.Resolvers, cut(resolver, longestAddress))
 	}
 
-	links := slices.Compact(slices.Clone(n.ConfiguredLinks))
-	links = slices.DeleteFunc(links, func(name string) bool { return name == "" })
+	// The API server refuses a status with two links of one name, and long names may begin alike.
+	shown := map[string]bool{"": true}
 
-	for _, name := range links[:min(len(links), mostLinks)] {
+	for _, name := range n.ConfiguredLinks {
+		short := cut(name, longestName)
+		if shown[short] || len(out.Links) == mostLinks {
+			continue
+		}
+
+		shown[short] = true
 		state, _ := n.linkState(name)
-		out.Links = append(out.Links, v1alpha1.MachineLink{Name: cut(name, longestName), State: cut(state, longestState)})
+		out.Links = append(out.Links, v1alpha1.MachineLink{Name: short, State: cut(state, longestState)})
 	}
 
 	return out

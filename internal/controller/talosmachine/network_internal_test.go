@@ -203,7 +203,7 @@ func TestNetworkStatus(t *testing.T) {
 	}
 
 	n.Peers, n.missing = nil, make([]string, 99)
-	n.ConfiguredLinks = []string{"", strings.Repeat("x", 300), strings.Repeat("x", 300)}
+	n.ConfiguredLinks = []string{"", strings.Repeat("x", 300), strings.Repeat("x", 300), strings.Repeat("x", 299) + "y"}
 	n.Resolvers = make([]string, 99)
 
 	got = n.status()

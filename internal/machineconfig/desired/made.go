@@ -2,7 +2,10 @@ package desired
 
 import (
 	"cmp"
+	"strconv"
 	"strings"
+
+	"github.com/siderolabs/talos/pkg/machinery/constants"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
@@ -18,8 +21,23 @@ func BundleConfig(cp *v1alpha1.TalosControlPlane) clusterstate.BundleConfig {
 		ClusterName: cmp.Or(spec.ClusterName, cp.Name), Endpoint: spec.Endpoint,
 		TalosVersion: spec.TalosVersion, KubernetesVersion: spec.KubernetesVersion,
 		Contract: contract(spec.TalosVersion), PodSubnets: network.PodSubnets, ServiceSubnets: network.ServiceSubnets,
-		DNSDomain: network.DNSDomain, CertSANs: spec.CertSANs,
+		DNSDomain: network.DNSDomain, CertSANs: spec.CertSANs, KubePrism: kubePrism(spec.KubePrism),
 	}
+}
+
+// kubePrism writes down the load balancer that the manifests of a new cluster name.
+func kubePrism(k *v1alpha1.KubePrism) string {
+	port := constants.DefaultKubePrismPort
+
+	switch {
+	case k == nil:
+	case k.Enabled != nil && !*k.Enabled:
+		return "off"
+	case k.Port != 0:
+		port = int(k.Port)
+	}
+
+	return strconv.Itoa(port)
 }
 
 // NetworkOf returns the network of a cluster with all defaults applied.
