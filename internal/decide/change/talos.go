@@ -126,7 +126,7 @@ func NextTalos(in Input) Step {
 	switch {
 	case in.Record.intends(v1alpha1.StepReboot):
 		return in.rebootingTalos()
-	case in.Live == c.Target && !in.fellInto():
+	case in.Live == c.Target:
 		return in.settleTalos()
 	case in.Want != c.Target:
 		return in.withdrawTalos()
@@ -320,6 +320,10 @@ func (in Input) upgradeAgain() Step {
 
 // settleTalos ends a change once the node is healthy with what it has booted.
 func (in Input) settleTalos() Step {
+	if in.fellInto() {
+		return in.withdrawTalos()
+	}
+
 	c := in.Record.Change
 	in.Record.Intent = nil
 
