@@ -54,14 +54,16 @@ print what it took, one JSON object a line:
   hostile_recovered_s               from the end of all that until all clusters are ready again
   manager_rss_peak_mib              most memory that the operator has used, over all
 
-With --replicas, so many operators share the clusters in --shards, and one of them is killed once all clusters are
-ready. Then these are printed instead:
+With --replicas, so many operators share the clusters in --shards, and one of them is killed once half of the clusters
+are ready. Then these are printed instead:
 
-  all_ready_s                       as above
-  replica_N_rss_mib                 most memory that a replica has used until then
   takeover_s                        from the end of the replica until others hold its shards
-  double_actions                    calls after that which ask a node for a change, although nothing has to be
-                                    changed, and clusters that were bootstrapped twice
+  all_ready_s                       as above
+  replica_N_rss_mib                 most memory that a replica which is left has used until then
+  double_actions                    nodes that were bootstrapped beside another one of their cluster, and calls that ask
+                                    a node for a change once all clusters are ready
+  repeated_calls                    calls that the same node got again, because the replica was killed before it had
+                                    recorded them
   forgotten                         clusters that no replica works on five minutes later`,
 		Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -79,8 +79,8 @@ func TestBenchmark(t *testing.T) {
 	}
 }
 
-// TestShards: of two replicas that share two clusters one is killed. The other one takes its shard over, changes nothing,
-// and works on both clusters.
+// TestShards: of two replicas that share two clusters one is killed as soon as one cluster is ready. The other one takes
+// its shard over, does nothing twice, and works on both clusters.
 func TestShards(t *testing.T) {
 	progress := &strings.Builder{}
 	got := map[string]bench.Metric{}
@@ -101,7 +101,7 @@ func TestShards(t *testing.T) {
 		t.Fatalf("%v\n%s", err, progress)
 	}
 
-	for _, name := range []string{"all_ready_s", "takeover_s", "replica_1_rss_mib", "replica_2_rss_mib"} {
+	for _, name := range []string{"all_ready_s", "takeover_s", "replica_1_rss_mib"} {
 		if got[name].Value <= 0 {
 			t.Errorf("%s: %+v", name, got[name])
 		}

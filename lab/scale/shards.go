@@ -33,7 +33,8 @@ type sharded struct {
 	others []*process.Process
 }
 
-// RunShards starts a lab with several replicas that share the clusters, kills one of them, and measures what that does.
+// RunShards starts a lab with several replicas that share the clusters, kills one of them while clusters come up, and
+// measures what that does.
 func RunShards(ctx context.Context, o Options) error {
 	if o.Replicas < 2 || o.Shards < o.Replicas {
 		return errors.New("there must be two replicas at least, and a shard for each")
@@ -55,7 +56,7 @@ func RunShards(ctx context.Context, o Options) error {
 		s := &sharded{run: &run{Bench: b, opts: o}, client: c}
 		defer s.stop()
 
-		for _, phase := range []func(context.Context) error{s.join, s.populate, s.kill} {
+		for _, phase := range []func(context.Context) error{s.join, s.createAndKill, s.check} {
 			if err := phase(ctx); err != nil {
 				return err
 			}
@@ -128,13 +129,27 @@ func holders(held map[string]string) map[string]bool {
 	return out
 }
 
-// populate creates all clusters.
-func (s *sharded) populate(ctx context.Context) error {
+// createAndKill creates all clusters, and kills a replica once half of them are ready. The other replicas finish what it
+// was doing.
+func (s *sharded) createAndKill(ctx context.Context) error {
 	before := time.Now()
 
 	s.Logf("creating %d clusters, for %d replicas", s.opts.Clusters, s.opts.Replicas)
 
 	if _, err := s.Create(ctx, s.clusters()); err != nil {
+		return err
+	}
+
+	err := s.Await(ctx, "half of the clusters are ready", func() (bool, error) {
+		ready, _ := s.Watch.ReadyClusters()
+
+		return len(ready) >= (s.opts.Clusters+1)/2, nil
+	}, nil)
+	if err != nil {
+		return err
+	}
+
+	if err := s.kill(ctx); err != nil {
 		return err
 	}
 
@@ -146,37 +161,20 @@ func (s *sharded) populate(ctx context.Context) error {
 		return err
 	}
 
-	if err := s.Settle(ctx); err != nil {
-		return err
-	}
-
-	metrics := []bench.Metric{{Name: "replica_1_rss_mib", Value: bench.MiB(s.Stack.Manager.RSSPeak()), Unit: "MiB"}}
-
-	for i, p := range s.others {
-		peak, err := process.RSSPeak(p.PID())
-		if err != nil {
-			return err
-		}
-
-		metrics = append(metrics, bench.Metric{
-			Name: fmt.Sprintf("replica_%d_rss_mib", i+2), Value: bench.MiB(peak), Unit: "MiB",
-		})
-	}
-
-	return s.Emit(metrics...)
+	return s.Settle(ctx)
 }
 
-// kill kills a replica, and waits until its shards are held. Then every cluster is paused: one that no replica works on
-// does not say so.
+// kill kills a replica, and waits until others hold its shards.
 func (s *sharded) kill(ctx context.Context) error {
 	before, err := s.held(ctx)
 	if err != nil {
 		return err
 	}
 
-	sent, victim, killed := s.MutatingCalls(), s.others[0], time.Now()
+	ready, _ := s.Watch.ReadyClusters()
+	s.Logf("killing a replica; %d clusters are ready", len(ready))
 
-	s.Logf("killing a replica")
+	victim, killed := s.others[0], time.Now()
 	victim.Kill()
 	<-victim.Done()
 
@@ -199,21 +197,60 @@ func (s *sharded) kill(ctx context.Context) error {
 		}
 	}
 
+	return s.Emit(bench.Metric{Name: "takeover_s", Value: took.Seconds(), Unit: "s"})
+}
+
+// check emits how much memory the replicas that are left have needed, what was done twice, and what is not worked on.
+// Every cluster is paused for that: one that no replica works on does not say so.
+func (s *sharded) check(ctx context.Context) error {
+	metrics := []bench.Metric{{Name: "replica_1_rss_mib", Value: bench.MiB(s.Stack.Manager.RSSPeak()), Unit: "MiB"}}
+
+	for i, p := range s.others[1:] {
+		peak, err := process.RSSPeak(p.PID())
+		if err != nil {
+			return err
+		}
+
+		metrics = append(metrics, bench.Metric{
+			Name: fmt.Sprintf("replica_%d_rss_mib", i+3), Value: bench.MiB(peak), Unit: "MiB",
+		})
+	}
+
+	twice, repeated := s.twice()
+	sent := s.MutatingCalls()
+
 	forgotten, err := s.pauseAll(ctx)
 	if err != nil {
 		return err
 	}
 
-	twice := 0
-	for _, n := range s.Stack.Lab.Nodes() {
-		twice += max(n.Faults().Calls("Bootstrap")-1, 0)
+	return s.Emit(append(metrics,
+		bench.Metric{Name: "double_actions", Value: float64(twice + s.MutatingCalls() - sent), Unit: "calls"},
+		bench.Metric{Name: "repeated_calls", Value: float64(repeated), Unit: "calls"},
+		bench.Metric{Name: "forgotten", Value: float64(forgotten), Unit: "clusters"},
+	)...)
+}
+
+// twice is how many nodes were bootstrapped beside another one of their cluster, and how many calls were sent to the same
+// node again, as happens where a replica ends between a call and the record of it.
+func (s *sharded) twice() (twice, repeated int) {
+	for _, names := range s.byCluster() {
+		bootstrapped := 0
+
+		for _, name := range names {
+			faults := s.Stack.Lab.Node(name).Faults()
+			if calls := faults.Calls("Bootstrap"); calls > 0 {
+				bootstrapped++
+				repeated += calls - 1
+			}
+
+			repeated += max(faults.Calls("ApplyConfiguration")-1, 0)
+		}
+
+		twice += max(bootstrapped-1, 0)
 	}
 
-	return s.Emit(
-		bench.Metric{Name: "takeover_s", Value: took.Seconds(), Unit: "s"},
-		bench.Metric{Name: "double_actions", Value: float64(s.MutatingCalls() - sent + twice), Unit: "calls"},
-		bench.Metric{Name: "forgotten", Value: float64(forgotten), Unit: "clusters"},
-	)
+	return twice, repeated
 }
 
 // pauseAll pauses all clusters, and returns how many of them are not reported as paused.

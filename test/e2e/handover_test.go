@@ -23,7 +23,7 @@ import (
 func (w *world) elected() *manager {
 	w.t.Helper()
 
-	cfg, err := w.plane.ConfigIn(w.ns)
+	cfg, err := w.plane.AuditedConfigIn(w.ns)
 	if err != nil {
 		w.t.Fatal(err)
 	}

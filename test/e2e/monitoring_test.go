@@ -158,7 +158,7 @@ func (w *world) serveMetrics() scrapeTarget {
 		w.t.Fatal(err)
 	}
 
-	cfg, err := w.plane.ConfigIn(w.ns)
+	cfg, err := w.plane.AuditedConfigIn(w.ns)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -30,14 +30,13 @@ func (r right) String() string {
 
 const (
 	ownGroup = "talos-operator.io"
-	// Some distributions of Kubernetes enable the admission plugin OwnerReferencesPermissionEnforcement: there a client that
-	// names an owner whose deletion waits needs this right, without a request.
-	blocksDeletion = "asked for by an admission plugin"
+	// Who names an owner whose deletion waits needs this right, without a request, where the API server has the admission
+	// plugin OwnerReferencesPermissionEnforcement, as that of the lab has.
+	blocksDeletion = "without it the API server refuses owners"
 	// The tests of the controllers and of the manager run under the same roles, and fail without these.
 	told    = "TestRun of internal/controller/notification records what was sent"
 	pruned  = "TestKeptRecords of internal/controller/upgradehistory exceeds the number of records"
 	retired = "TestHistory of internal/controller/talosetcdbackupschedule has too many backups"
-	scraped = "TestManager of internal/app scrapes metrics"
 	// What was written last is read live where the cache does not have it yet.
 	behind = "a quick cache has every write"
 )
@@ -59,8 +58,6 @@ var unproven = map[right]string{
 	{ownGroup, "talosupgrades", "delete"}:                       pruned,
 	{ownGroup, "kubernetesupgrades", "delete"}:                  pruned,
 	{ownGroup, "talosetcdbackups", "delete"}:                    retired,
-	{"authentication.k8s.io", "tokenreviews", "create"}:         scraped,
-	{"authorization.k8s.io", "subjectaccessreviews", "create"}:  scraped,
 }
 
 // rights are those that the operators of all worlds have used.
