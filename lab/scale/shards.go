@@ -231,8 +231,8 @@ func (s *sharded) check(ctx context.Context) error {
 	)...)
 }
 
-// twice is how many nodes were bootstrapped beside another one of their cluster, and how many calls were sent to the same
-// node again, as happens where a replica ends between a call and the record of it.
+// twice is how many nodes were bootstrapped beside another one of their cluster, and how many calls were sent to the
+// same node again, as happens where a replica ends between a call and the record of it.
 func (s *sharded) twice() (twice, repeated int) {
 	for _, names := range s.byCluster() {
 		bootstrapped := 0
