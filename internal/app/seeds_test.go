@@ -254,6 +254,37 @@ func TestSeedCommands(t *testing.T) {
 	}
 }
 
+// TestSeedValues: the chart has the defaults of the documents; the tag is the version of the chart.
+func TestSeedValues(t *testing.T) {
+	var want, got map[string]any
+
+	for text, into := range map[string]*map[string]any{
+		seed(t, "values.yaml"): &want,
+		readFile(t, filepath.Join(module, "charts/talos-operator/values.yaml")): &got,
+	} {
+		if err := yaml.Unmarshal([]byte(text), into); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	tag, _, err := unstructured.NestedString(got, "image", "tag")
+	if err != nil || tag != "" {
+		t.Errorf("image.tag is %q, %v", tag, err)
+	}
+
+	for _, path := range [][]string{
+		{"image", "repository"}, {"image", "pullPolicy"}, {"replicaCount"}, {"resources", "limits", "cpu"},
+		{"resources", "requests", "cpu"}, {"resources", "requests", "memory"},
+	} {
+		have, _, err := unstructured.NestedFieldNoCopy(got, path...)
+		printed, found, _ := unstructured.NestedFieldNoCopy(want, path...)
+
+		if !found || err != nil || !cmp.Equal(have, printed) {
+			t.Errorf("%s is %v, the documents print %v: %v", strings.Join(path, "."), have, printed, err)
+		}
+	}
+}
+
 var (
 	row      = regexp.MustCompile(`^\| (\d+) \| (.+) \| (kept|kept differently|not kept) \| (.+) \|$`)
 	testName = regexp.MustCompile(`\bTest[A-Z]\w+`)
