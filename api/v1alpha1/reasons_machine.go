@@ -37,6 +37,12 @@ const (
 	// Next: the system at the address is not a healthy Talos node. Correct the address, or wipe the machine and boot it
 	// again. No field changes the limits; the machine is retried at increasing intervals, up to five minutes.
 	ReasonAnswerTooLarge = "AnswerTooLarge"
+	// ReasonAnswerInvalid: the node responded with another resource than the requested one, or with one that cannot be
+	// decoded. Nothing of the response was used.
+	//
+	// Next: the system at the address is not a healthy Talos node, or its Talos is newer than what the operator supports.
+	// Correct the address, or wipe the machine and boot it again; the log of the operator has what was sent instead.
+	ReasonAnswerInvalid = "AnswerInvalid"
 	// ReasonNodeDiskFull: the node reports that its disk is out of space.
 	//
 	// Next: free space in the EPHEMERAL partition of the node that the message names: images and logs, `talosctl usage

@@ -127,7 +127,7 @@ func boundStream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn
 			return nil, plainError(err)
 		}
 
-		return bounded(plainStream{s}, method, req), nil
+		return bounded(plainStream{checked(s, req)}, method, req), nil
 	}
 
 	if desc.ClientStreams {

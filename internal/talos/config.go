@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/cosi-project/runtime/pkg/resource"
-	"github.com/cosi-project/runtime/pkg/resource/protobuf"
 	"github.com/cosi-project/runtime/pkg/state"
 	"github.com/siderolabs/talos/pkg/machinery/config/machine"
 	"github.com/siderolabs/talos/pkg/machinery/resources/config"
@@ -60,25 +59,15 @@ func configVersion(md *resource.Metadata) string {
 	return md.Version().String() + " of " + md.Created().UTC().Format(time.RFC3339Nano)
 }
 
-// decodeConfig decodes a configuration as a node has sent it. The YAML library panics on some malformed input.
-func decodeConfig(sent resource.Resource) (out *config.MachineConfig, err error) {
-	defer func() {
-		if recover() != nil {
-			out, err = nil, errConfigUnreadable
-		}
-	}()
-
-	raw, ok := sent.(*protobuf.Resource)
-	if !ok {
-		return nil, errConfigUnreadable
-	}
-
-	decoded, err := protobuf.UnmarshalResource(raw)
+// decodeConfig decodes a configuration as a node has sent it.
+func decodeConfig(sent resource.Resource) (*config.MachineConfig, error) {
+	decoded, err := decode(sent)
 	if err != nil {
 		return nil, errConfigUnreadable // the cause may quote it
 	}
 
-	if out, ok = decoded.(*config.MachineConfig); !ok {
+	out, ok := decoded.(*config.MachineConfig)
+	if !ok {
 		return nil, errConfigUnreadable
 	}
 
@@ -91,7 +80,7 @@ var errConfigUnreadable = errors.New("it shows no config that can be read")
 // decoding the configuration, and may quote it.
 func (n *Node) configError(err error) error {
 	if _, answered := status.FromError(err); answered || state.IsNotFoundError(err) || isDeadline(err) ||
-		errors.Is(err, context.Canceled) {
+		errors.Is(err, context.Canceled) || errors.Is(err, ErrInvalid) {
 		return classify("its machine config", n.name(), err)
 	}
 

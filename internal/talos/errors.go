@@ -42,6 +42,11 @@ func classify(call, node string, err error) error {
 			"node has: is it a Talos node?", node, call), fmt.Errorf("%w: %w", ErrTooMuch, cause))
 	}
 
+	if bad, invalid := errors.AsType[*invalidError](err); invalid {
+		return failure.Transient(v1alpha1.ReasonAnswerInvalid, fmt.Sprintf("%s returned something else than a valid %s for "+
+			"%s: is it a Talos node?", node, bad.typ, call), cause)
+	}
+
 	if isTrust(err) {
 		return failure.Auth(v1alpha1.ReasonAuthFailed, node+" rejects the operator's certificate, or presents one that "+
 			"the CA of its cluster did not sign", cause)

@@ -3,6 +3,7 @@ package talos
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -288,7 +289,7 @@ func readProcessors(ctx context.Context, r *reader, f *Facts) {
 		for p := range list.All() {
 			f.CPUs += int32(cmp.Or(p.TypedSpec().ThreadCount, p.TypedSpec().CoreCount))
 		}
-	case isTooMuch(err):
+	case isTooMuch(err), errors.Is(err, ErrInvalid):
 		r.err = err
 	}
 }

@@ -3,6 +3,7 @@ package talos
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	cosiv1alpha1 "github.com/cosi-project/runtime/api/v1alpha1"
 	"github.com/cosi-project/runtime/pkg/resource"
 	"github.com/cosi-project/runtime/pkg/resource/protobuf"
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
@@ -58,34 +60,42 @@ func filled[R resource.Resource](f *testing.F, r R, fill func(R)) []byte {
 	return specOf(f, r)
 }
 
-// FuzzResources: whatever the resources of a node hold, each call of it ends with a result that can be shown, or an error.
+// FuzzResources: whatever the resources of a node hold, and claim to be, each call of it ends with a result that can be
+// shown, or an error.
 func FuzzResources(f *testing.F) {
-	f.Add([]byte{})
-	f.Add(filled(f, runtime.NewMachineStatus(), func(r *runtime.MachineStatus) {
+	// Each is sent as what was requested, and as something else.
+	add := func(spec []byte) {
+		f.Add(spec, "", "")
+		f.Add(spec, "", config.MachineConfigType)
+		f.Add(spec, config.NamespaceName, "")
+	}
+
+	add([]byte{})
+	add(filled(f, runtime.NewMachineStatus(), func(r *runtime.MachineStatus) {
 		r.TypedSpec().Status.UnmetConditions = []runtime.UnmetCondition{{Name: "time", Reason: "not in sync\x1b[2J"}}
 	}))
-	f.Add(filled(f, cluster.NewMember(cluster.NamespaceName, "a"), func(r *cluster.Member) {
+	add(filled(f, cluster.NewMember(cluster.NamespaceName, "a"), func(r *cluster.Member) {
 		r.TypedSpec().Hostname = "cp-1"
 		r.TypedSpec().Addresses = []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fe80::1%eth0")}
 	}))
-	f.Add(filled(f, network.NewResolverStatus(network.NamespaceName, network.ResolverID), func(r *network.ResolverStatus) {
+	add(filled(f, network.NewResolverStatus(network.NamespaceName, network.ResolverID), func(r *network.ResolverStatus) {
 		r.TypedSpec().DNSServers = []netip.Addr{netip.MustParseAddr("fe80::1%\x1b[2J")}
 	}))
-	f.Add(filled(f, network.NewRouteStatus(network.NamespaceName, "a"), func(r *network.RouteStatus) {
+	add(filled(f, network.NewRouteStatus(network.NamespaceName, "a"), func(r *network.RouteStatus) {
 		r.TypedSpec().Destination = netip.MustParsePrefix("10.0.0.0/8")
 		r.TypedSpec().Gateway = netip.MustParseAddr("fe80::1%\x1b[2J")
 	}))
-	f.Add(filled(f, k8s.NewKubeletSpec(k8s.NamespaceName, k8s.KubeletID), func(r *k8s.KubeletSpec) {
+	add(filled(f, k8s.NewKubeletSpec(k8s.NamespaceName, k8s.KubeletID), func(r *k8s.KubeletSpec) {
 		r.TypedSpec().Image = "ghcr.io/siderolabs/kubelet:v1.36.2"
 		r.TypedSpec().Config = map[string]any{"featureGates": map[string]any{"A": true}}
 	}))
-	f.Add(filled(f, k8s.NewStaticPodStatus(k8s.NamespaceName, "a"), func(r *k8s.StaticPodStatus) {
+	add(filled(f, k8s.NewStaticPodStatus(k8s.NamespaceName, "a"), func(r *k8s.StaticPodStatus) {
 		r.TypedSpec().PodStatus = map[string]any{"phase": "Failed", "reason": "Evicted", "message": "a\x1b[2J"}
 	}))
-	f.Add(filled(f, k8s.NewStaticPod(k8s.NamespaceName, "a"), func(r *k8s.StaticPod) {
+	add(filled(f, k8s.NewStaticPod(k8s.NamespaceName, "a"), func(r *k8s.StaticPod) {
 		r.TypedSpec().Pod = map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"args": []any{"--a"}}}}}
 	}))
-	f.Add(filled(f, block.NewVolumeStatus(block.NamespaceName, "EPHEMERAL"), func(r *block.VolumeStatus) {
+	add(filled(f, block.NewVolumeStatus(block.NamespaceName, "EPHEMERAL"), func(r *block.VolumeStatus) {
 		r.TypedSpec().Phase, r.TypedSpec().ErrorMessage = block.VolumePhaseFailed, "no key"
 		r.TypedSpec().ConfiguredEncryptionKeys = []string{"tpm"}
 	}))
@@ -94,14 +104,21 @@ func FuzzResources(f *testing.F) {
 		"version: v1alpha1\nmachine:\n  type: worker\n  network:\n    interfaces: [~]\ncluster: {etcd: ~}\n",
 		"apiVersion: v1alpha1\nkind: HostnameConfig\nhostname: a\n", "version: v1alpha1\nmachine: ~\n", "&a [*a]", "<<: 1\n",
 	} {
-		f.Add(wrapped(text))
+		add(wrapped(text))
 	}
+
+	add(wrapped("version: v1alpha1\nmachine:\n  type: worker\ncluster:\n  controlPlane:\n    endpoint: https://a:6443\n"))
+	add([]byte("healthy: \"false\"\naddr: \"10.0.0.1:53\x1b[2J\"\n"))
 
 	s := &speaker{}
 	n := talkTo(f, s)
 
-	f.Fuzz(func(t *testing.T, spec []byte) {
+	f.Fuzz(func(t *testing.T, spec []byte, namespace, typ string) {
 		s.spec = spec
+		s.lie = func(md *cosiv1alpha1.Metadata) {
+			md.Namespace, md.Type = cmp.Or(namespace, md.GetNamespace()), cmp.Or(typ, md.GetType())
+		}
+
 		read(t, n)
 	})
 }

@@ -70,7 +70,7 @@ func messageBound(method string, req any) int {
 	return smallMessage
 }
 
-// boundMessage limits the response of a unary call, and makes its text plain.
+// boundMessage limits the response of a unary call, compares it to the request, and makes its text plain.
 //
 //nolint:revive // the arguments are those of an interceptor
 func boundMessage(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
@@ -79,6 +79,12 @@ func boundMessage(ctx context.Context, method string, req, reply any, cc *grpc.C
 	err := invoke(ctx, method, req, reply, cc, append(opts, grpc.MaxCallRecvMsgSize(messageBound(method, req)))...)
 	if err != nil {
 		return plainError(err)
+	}
+
+	if q, isState := requestedBy(req); isState {
+		if err := q.check(reply); err != nil {
+			return err
+		}
 	}
 
 	plainMessage(reply)

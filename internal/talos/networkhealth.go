@@ -154,9 +154,17 @@ func readUpstreams(ctx context.Context, r *reader, out *Network) {
 			Addr    string `yaml:"addr"`
 		}
 
+		err := decodeWith(network.DNSUpstreamType, func() error {
+			raw, err := yaml.Marshal(item.Spec())
+			if err != nil {
+				return err
+			}
+
+			return yaml.Unmarshal(raw, &spec)
+		})
+
 		// What cannot be read is not known to fail.
-		raw, err := yaml.Marshal(item.Spec())
-		if err == nil && yaml.Unmarshal(raw, &spec) == nil && spec.Healthy == "false" {
+		if err == nil && spec.Healthy == "false" {
 			out.FailingResolvers = append(out.FailingResolvers, text.Name(spec.Addr))
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cosi-project/runtime/pkg/state"
 	talosclient "github.com/siderolabs/talos/pkg/machinery/client"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
@@ -305,6 +306,8 @@ func dial(
 	if err != nil {
 		return nil, fmt.Errorf("opening a client to %s: %w", address, err)
 	}
+
+	c.COSI = state.WrapCore(decoding{c.COSI})
 
 	return c, nil
 }

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"strings"
 	"testing"
 
 	cosiv1alpha1 "github.com/cosi-project/runtime/api/v1alpha1"
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
+	"github.com/siderolabs/talos/pkg/machinery/resources/config"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -22,6 +24,8 @@ import (
 type speaker struct {
 	// spec is that of each resource, and message each message of the machine API.
 	spec, message []byte
+	// lie changes what the node says that a resource is; nil for the truth.
+	lie func(*cosiv1alpha1.Metadata)
 	// frames are the parts of a stream of content, and end is how it ends.
 	frames []*common.Data
 	end    error
@@ -52,10 +56,16 @@ func (s *speaker) stream(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.Client
 }
 
 func (s *speaker) resource(namespace, typ, id string) *cosiv1alpha1.Resource {
-	return &cosiv1alpha1.Resource{
+	out := &cosiv1alpha1.Resource{
 		Metadata: &cosiv1alpha1.Metadata{Namespace: namespace, Type: typ, Id: id, Version: "1", Phase: "running"},
-		Spec:     &cosiv1alpha1.Spec{ProtoSpec: s.spec},
+		Spec:     &cosiv1alpha1.Spec{ProtoSpec: s.spec, YamlSpec: strings.ToValidUTF8(string(s.spec), "")},
 	}
+
+	if s.lie != nil {
+		s.lie(out.Metadata)
+	}
+
+	return out
 }
 
 // decoded is what gRPC makes of a message.
@@ -92,7 +102,12 @@ func (s *spoken) RecvMsg(m any) error {
 	switch into := m.(type) {
 	case *cosiv1alpha1.ListResponse:
 		if list := s.req.(*cosiv1alpha1.ListRequest); s.s.err == nil && s.sent <= 2 {
-			into.Resource = s.s.resource(list.GetNamespace(), list.GetType(), fmt.Sprint("id", s.sent))
+			id := fmt.Sprint("id", s.sent)
+			if list.GetType() == config.MachineConfigType {
+				id = []string{config.ActiveID, config.PersistentID}[s.sent-1]
+			}
+
+			into.Resource = s.s.resource(list.GetNamespace(), list.GetType(), id)
 
 			return nil
 		}
@@ -225,7 +240,34 @@ func readings(ctx context.Context, n *Node) map[string]func() answer {
 		"an installer":      func() answer { return answer{nil, n.Install(ctx, "a/b:c", nil)} },
 		"Kubernetes' flags": func() answer { _, err := n.KubernetesFlags(ctx, true); return answer{nil, err} },
 		"the manifests":     func() answer { _, err := n.Manifests(ctx); return answer{nil, err} },
+		"a watch":           func() answer { return answerOf(watched(ctx, n)) },
 	}
+}
+
+// watched is what the first event of each watch of a node brings together.
+func watched(ctx context.Context, n *Node) (Watched, error) {
+	var seen Watched
+
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+
+	w := newWatches(n.c, cancel)
+	defer w.patience.Stop()
+
+	for _, open := range []func(context.Context) error{w.openStatus, w.openServices, w.openConfig, w.openMember} {
+		if err := open(ctx); err != nil {
+			return seen, err
+		}
+
+		var err error
+		if seen, err = observe(seen, <-w.events); err != nil {
+			return seen, classify("a watch", n.name(), err)
+		}
+
+		<-w.events // its end
+	}
+
+	return seen, nil
 }
 
 // read makes all calls, and checks what is shown of their results.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	cosiv1alpha1 "github.com/cosi-project/runtime/api/v1alpha1"
-	"github.com/cosi-project/runtime/pkg/state"
 	talosclient "github.com/siderolabs/talos/pkg/machinery/client"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 	"google.golang.org/grpc"
@@ -189,13 +188,13 @@ func follow(ctx context.Context, w *watches, p *pulse, address string, emit func
 			silence = nextSilence()
 			timer.Reset(silence)
 		case e := <-w.events:
-			if e.Type == state.Errored {
-				return classify("a watch", address, e.Error)
+			next, err := observe(last, e)
+			if err != nil {
+				return classify("a watch", address, err)
 			}
 
 			p.beat()
 
-			next := merge(last, e)
 			if told && next == last {
 				continue
 			}

@@ -63,8 +63,10 @@ type watches struct {
 // is called when one takes too long.
 func newWatches(c *talosclient.Client, giveUp func()) *watches {
 	return &watches{
-		c:        c,
-		state:    cosiclient.NewAdapter(cosiv1alpha1.NewStateClient(c.Conn()), cosiclient.WithDisableWatchRetry()),
+		c: c,
+		state: decoding{
+			cosiclient.NewAdapter(cosiv1alpha1.NewStateClient(c.Conn()), cosiclient.WithDisableWatchRetry()),
+		},
 		events:   make(chan state.Event, 16),
 		patience: time.AfterFunc(callTimeout, giveUp),
 	}
@@ -114,11 +116,8 @@ func (w *watches) openServices(ctx context.Context) error {
 	return nil
 }
 
-// openConfig has nothing decoded: the version is all that is needed, and the library decodes in a goroutine of its own,
-// in which a configuration that makes the YAML library panic would end the operator.
 func (w *watches) openConfig(ctx context.Context) error {
-	return w.open(ctx, config.NamespaceName, config.MachineConfigType, config.ActiveID,
-		state.WithWatchUnmarshalOptions(state.WithSkipProtobufUnmarshal()))
+	return w.open(ctx, config.NamespaceName, config.MachineConfigType, config.ActiveID)
 }
 
 func (w *watches) openMember(ctx context.Context) error {
@@ -126,10 +125,10 @@ func (w *watches) openMember(ctx context.Context) error {
 }
 
 func (w *watches) open(
-	ctx context.Context, namespace resource.Namespace, typ resource.Type, id resource.ID, o ...state.WatchOption,
+	ctx context.Context, namespace resource.Namespace, typ resource.Type, id resource.ID,
 ) error {
 	if err := w.state.Watch(ctx, resource.NewMetadata(namespace, typ, id, resource.VersionUndefined),
-		w.events, o...); err != nil {
+		w.events); err != nil {
 		return fmt.Errorf("watching %s: %w", typ, err)
 	}
 
@@ -148,7 +147,7 @@ func (w *watches) followMember(ctx context.Context, seen Watched) error {
 	return w.inTime(ctx, w.openMember)
 }
 
-// merge applies one event to the observed state.
+// merge applies one event to the observed state. All but a configuration is decoded.
 func merge(w Watched, e state.Event) Watched {
 	gone := e.Type == state.Destroyed
 

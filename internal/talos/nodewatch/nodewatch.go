@@ -273,7 +273,7 @@ func (w *Watcher) run(ctx context.Context, n *watched) {
 		switch {
 		case talos.Mismatch(err) != nil:
 			pause = mismatchBackoff
-		case errors.Is(err, talos.ErrTooMuch):
+		case errors.Is(err, talos.ErrTooMuch), errors.Is(err, talos.ErrInvalid):
 			pause = maxBackoff // repeated attempts have the same result
 		case time.Since(started) > maxBackoff:
 			pause = minBackoff
