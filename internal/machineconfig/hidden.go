@@ -71,7 +71,9 @@ func (in Input) hiddenValues() []string {
 	return out
 }
 
-// hiddenOf lists the fields of a config that Secrets set, sorted.
+// hiddenOf lists the fields of a config that Secrets set, sorted. A config may have the document of a field and the main
+// document's fields for the same: before Talos 1.11, the size of a volume is in its document, and its passphrase is not.
+// So a document does not tell which of them has the value, and neither is shown.
 func hiddenOf(in Input, d *draft) []string {
 	out := slices.Clone(d.hidden)
 
@@ -80,14 +82,14 @@ func hiddenOf(in Input, d *draft) []string {
 			continue
 		}
 
-		field := Change{Path: s.Legacy}
-
 		holds := func(doc docconfig.Document) bool { return documentID(doc) == s.Document }
 		if slices.ContainsFunc(d.known.Documents(), holds) {
-			field = Change{Document: s.Document, Path: s.Path}
+			out = append(out, Change{Document: s.Document, Path: s.Path}.Field())
 		}
 
-		out = append(out, field.Field())
+		if s.Legacy != "" {
+			out = append(out, Change{Path: s.Legacy}.Field())
+		}
 	}
 
 	slices.Sort(out)

@@ -76,7 +76,7 @@ func TestPassphrases(t *testing.T) {
 			hidesPassphrases(t, before, after)
 
 			if n := slices.DeleteFunc(slices.Clone(after.Hidden), func(field string) bool {
-				return !strings.HasSuffix(field, ".static")
+				return !strings.HasSuffix(field, ".static") || minor != "v1.10" && strings.HasPrefix(field, "machine.")
 			}); len(n) != 3 {
 				t.Errorf("%s: %v is hidden", minor, after.Hidden)
 			}
@@ -116,6 +116,31 @@ func TestPassphrases(t *testing.T) {
 			if len(seen) != 3 {
 				t.Errorf("%s: %d passphrases", minor, len(seen))
 			}
+		}
+	}
+}
+
+// TestHiddenBesideDocument: the passphrase of a volume is hidden in the main document, also if the size of the volume is
+// in a document of its own.
+func TestHiddenBesideDocument(t *testing.T) {
+	t.Parallel()
+
+	in := plainInput(t, machineconfig.Worker)
+	in.TalosVersion, in.KubernetesVersion = "v1.10.9", "v1.33.4"
+	in.Volumes = volumesOf(t, "{ephemeral: {maxSize: 10GiB, encryption: {keys: "+
+		"[{slot: 0, type: static, static: {passphraseFrom: {name: s, key: old}}}]}}}")
+	in.Values = passphrases(t, in)
+	after := render(t, in)
+
+	if text := string(after.Bytes); !strings.Contains(text, "kind: VolumeConfig") || !strings.Contains(text, "systemDiskEncryption") {
+		t.Fatalf("the config has not both:\n%s", text)
+	}
+
+	for _, field := range []string{
+		"machine.systemDiskEncryption.ephemeral.keys[0].static", "VolumeConfig/EPHEMERAL: encryption.keys[0].static",
+	} {
+		if !slices.Contains(after.Hidden, field) {
+			t.Errorf("%s is not among %v", field, after.Hidden)
 		}
 	}
 }

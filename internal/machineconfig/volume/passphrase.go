@@ -65,12 +65,16 @@ func refsOf(volume *field.Path, e *api.VolumeEncryption, document, legacy string
 			continue
 		}
 
-		out = append(out, keyref.Ref{
+		ref := keyref.Ref{
 			Field: passphrasePath(volume, k).String(), From: k.Static.PassphraseFrom,
 			Document: document, Path: fmt.Sprintf("encryption.keys[%d].static", i),
-			Legacy: fmt.Sprintf("%s.keys[%d].static", legacy, i),
-			Form:   passphraseForm, Fits: isPassphrase, Exact: true,
-		})
+			Form: passphraseForm, Fits: isPassphrase, Exact: true,
+		}
+		if legacy != "" {
+			ref.Legacy = fmt.Sprintf("%s.keys[%d].static", legacy, i)
+		}
+
+		out = append(out, ref)
 	}
 
 	return out
