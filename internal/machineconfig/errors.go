@@ -1,7 +1,6 @@
 package machineconfig
 
 import (
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"regexp"
@@ -190,109 +189,4 @@ func fieldName(key string) string {
 	}
 
 	return "…"
-}
-
-// scrubber removes the secrets of one render from texts: the last line of defence for errors and warnings that come
-// from libraries.
-type scrubber []string
-
-func newScrubber(in Input) scrubber {
-	var s scrubber
-
-	add := func(values ...string) {
-		for _, v := range values {
-			s = append(s, formsOf(v)...)
-		}
-	}
-
-	if b := in.Secrets; b != nil {
-		if b.Cluster != nil {
-			add(b.Cluster.Secret)
-		}
-
-		if b.Secrets != nil {
-			add(b.Secrets.BootstrapToken, b.Secrets.AESCBCEncryptionSecret, b.Secrets.SecretboxEncryptionSecret)
-		}
-
-		if b.TrustdInfo != nil {
-			add(b.TrustdInfo.Token)
-		}
-	}
-
-	add(in.hiddenValues()...)
-
-	for _, l := range in.Patches.levels() {
-		for _, from := range l.from {
-			if from.Secret {
-				add(valuesIn(from.Text)...)
-			}
-		}
-	}
-
-	return s
-}
-
-// formsOf lists the forms in which texts may quote a secret. Several blanks in it are one after problemsOf. Shorter
-// secrets are parts of too many words.
-func formsOf(secret string) []string {
-	var out []string
-
-	for _, v := range slices.Compact([]string{secret, strings.Join(strings.Fields(secret), " ")}) {
-		if len(v) >= 6 {
-			out = append(out, v, base64.StdEncoding.EncodeToString([]byte(v)))
-		}
-	}
-
-	return out
-}
-
-// valuesIn lists the values of a patch, whatever its form.
-func valuesIn(text string) []string {
-	var (
-		node yaml.Node
-		out  []string
-		top  *yaml.Node
-		walk func(n *yaml.Node)
-	)
-
-	walk = func(n *yaml.Node) {
-		switch n.Kind {
-		case yaml.ScalarNode:
-			out = append(out, n.Value)
-		case yaml.MappingNode:
-			for i := 1; i < len(n.Content); i += 2 {
-				// What names the document of a patch is in its errors anyway, and in many others.
-				if key := n.Content[i-1].Value; n == top && (key == "apiVersion" || key == "kind" || key == "name") {
-					continue
-				}
-
-				walk(n.Content[i])
-			}
-		default:
-			for _, one := range n.Content {
-				walk(one)
-			}
-		}
-	}
-
-	dec := yaml.NewDecoder(strings.NewReader(text))
-	for dec.Decode(&node) == nil {
-		if top = &node; node.Kind == yaml.DocumentNode && len(node.Content) > 0 {
-			top = node.Content[0]
-		}
-
-		walk(&node)
-
-		node = yaml.Node{}
-	}
-
-	return out
-}
-
-func (s scrubber) clean(text string) string {
-	for _, secret := range s {
-		text = strings.ReplaceAll(text, secret, Redacted)
-	}
-
-	return describe(errors.New(text))
 }
