@@ -110,26 +110,9 @@ func TestStaticPods(t *testing.T) {
 	}
 }
 
-// everyVolume are volumes of all kinds that can be encrypted, with one key.
-func everyVolume(key v1alpha1.VolumeKey) *v1alpha1.Volumes {
-	locked := &v1alpha1.VolumeEncryption{Keys: []v1alpha1.VolumeKey{key}}
-	placed := v1alpha1.VolumeOptions{DiskSelector: "disk.rotational", MinSize: "1GiB", Encryption: locked}
-
-	return &v1alpha1.Volumes{
-		State: &v1alpha1.StateVolume{Encryption: locked}, Ephemeral: &v1alpha1.VolumeOptions{Encryption: locked},
-		ImageCache: &v1alpha1.VolumeOptions{Encryption: locked},
-		User:       []v1alpha1.UserVolume{{Name: "u", VolumeOptions: placed}},
-		Raw:        []v1alpha1.PartitionVolume{{Name: "r", VolumeOptions: placed}},
-		Swap:       []v1alpha1.PartitionVolume{{Name: "s", VolumeOptions: placed}},
-	}
-}
-
-// TestLayers: where a machine takes credentials, certificates, variables and keys from elsewhere than its group, those of
-// the group are not needed to explain the configuration: they are not read.
-func TestLayers(t *testing.T) {
-	config := func(auth v1alpha1.RegistryAuth) *v1alpha1.Registries {
-		return &v1alpha1.Registries{Config: []v1alpha1.RegistryConfig{{Host: "a", Auth: &auth}}}
-	}
+// sourcesOf returns those of a control-plane machine without options.
+func sourcesOf(t *testing.T) desired.Sources {
+	t.Helper()
 
 	secrets, err := os.ReadFile("../testdata/secrets.yaml")
 	if err != nil {
@@ -149,6 +132,78 @@ func TestLayers(t *testing.T) {
 	}
 	s.ControlPlane.Spec.Endpoint, s.ControlPlane.Spec.TalosVersion = "https://10.0.0.1:6443", "v1.13.9"
 	s.ControlPlane.Spec.KubernetesVersion, s.Machine.Spec.Role = "v1.36.2", v1alpha1.RoleControlPlane
+
+	return s
+}
+
+// everyVolume are volumes of all kinds that can be encrypted, with one key.
+func everyVolume(key v1alpha1.VolumeKey) *v1alpha1.Volumes {
+	locked := &v1alpha1.VolumeEncryption{Keys: []v1alpha1.VolumeKey{key}}
+	placed := v1alpha1.VolumeOptions{DiskSelector: "disk.rotational", MinSize: "1GiB", Encryption: locked}
+
+	return &v1alpha1.Volumes{
+		State: &v1alpha1.StateVolume{Encryption: locked}, Ephemeral: &v1alpha1.VolumeOptions{Encryption: locked},
+		ImageCache: &v1alpha1.VolumeOptions{Encryption: locked},
+		User:       []v1alpha1.UserVolume{{Name: "u", VolumeOptions: placed}},
+		Raw:        []v1alpha1.PartitionVolume{{Name: "r", VolumeOptions: placed}},
+		Swap:       []v1alpha1.PartitionVolume{{Name: "s", VolumeOptions: placed}},
+	}
+}
+
+// TestVolumeLayers: a volume of a group whose encryption a machine replaces, or whose size, is still one of the group.
+func TestVolumeLayers(t *testing.T) {
+	s := sourcesOf(t)
+	s.ControlPlane.Spec.Volumes = everyVolume(v1alpha1.VolumeKey{
+		Slot: new(int32), Type: v1alpha1.VolumeKeyStatic,
+		Static: &v1alpha1.VolumeKeyStaticOptions{PassphraseFrom: v1alpha1.SecretKeyReference{Name: "group", Key: "k"}},
+	})
+	s.ControlPlane.Spec.Volumes.Ephemeral.MaxSize = "20GiB"
+
+	plain := v1alpha1.VolumeOptions{DiskSelector: "disk.rotational", MinSize: "1GiB"}
+	s.ControlPlane.Spec.Volumes.User = append(s.ControlPlane.Spec.Volumes.User, v1alpha1.UserVolume{Name: "plain", VolumeOptions: plain})
+
+	s.Machine.Spec.Volumes = everyVolume(v1alpha1.VolumeKey{Slot: new(int32), Type: v1alpha1.VolumeKeyNodeID})
+	s.Machine.Spec.Volumes.Ephemeral.MaxSize = "20GiB"
+	plain.MaxSize = "2GiB"
+	s.Machine.Spec.Volumes.User = append(s.Machine.Spec.Volumes.User, v1alpha1.UserVolume{Name: "plain", VolumeOptions: plain})
+
+	origins, err := machineconfig.Explain(desired.Layers(s), nil, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	layers := map[string]string{}
+	for _, o := range origins {
+		layers[o.Field], _, _ = strings.Cut(strings.TrimPrefix(o.Layer, "fields of "), " ")
+	}
+
+	for field, want := range map[string]string{
+		"UserVolumeConfig/plain: provisioning.minSize":       "TalosControlPlane",
+		"UserVolumeConfig/plain: provisioning.maxSize":       "TalosMachine",
+		"UserVolumeConfig/u: provisioning.minSize":           "TalosControlPlane",
+		"UserVolumeConfig/u: encryption.provider":            "TalosMachine",
+		"RawVolumeConfig/r: provisioning.diskSelector.match": "TalosControlPlane",
+		"SwapVolumeConfig/s: provisioning.minSize":           "TalosControlPlane",
+		"VolumeConfig/EPHEMERAL: provisioning.maxSize":       "TalosControlPlane",
+		"VolumeConfig/EPHEMERAL: encryption.provider":        "TalosMachine",
+		"VolumeConfig/STATE: encryption.provider":            "TalosMachine",
+		"VolumeConfig/IMAGECACHE: encryption.provider":       "TalosMachine",
+	} {
+		if layers[field] != want {
+			t.Errorf("%s is of %q, not %s", field, layers[field], want)
+		}
+	}
+}
+
+// TestLayers: where a machine takes credentials, certificates, variables and keys from elsewhere than its group, those of
+// the group are not needed to explain the configuration: they are not read.
+func TestLayers(t *testing.T) {
+	config := func(auth v1alpha1.RegistryAuth) *v1alpha1.Registries {
+		return &v1alpha1.Registries{Config: []v1alpha1.RegistryConfig{{Host: "a", Auth: &auth}}}
+	}
+
+	s := sourcesOf(t)
+	bundle := s.State.Bundle
 	s.ControlPlane.Spec.Registries = config(v1alpha1.RegistryAuth{AuthFrom: &v1alpha1.SecretKeyReference{Name: "group", Key: "k"}})
 	s.Machine.Spec.Registries = config(v1alpha1.RegistryAuth{IdentityTokenFrom: &v1alpha1.SecretKeyReference{Name: "own", Key: "k"}})
 

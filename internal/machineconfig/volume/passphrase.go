@@ -80,34 +80,70 @@ func refsOf(volume *field.Path, e *api.VolumeEncryption, document, legacy string
 	return out
 }
 
-// Without returns the volumes of a group without those whose keys a machine replaces: their passphrases are not read.
+// Without returns the volumes of a group without the encryption that a machine replaces, where that has passphrases:
+// they are not read. What else the group says about these volumes stays.
 func Without(group, machine *api.Volumes) *api.Volumes {
 	if group == nil || machine == nil {
 		return group
 	}
 
 	out := *group
-	if machine.State != nil && machine.State.Encryption != nil {
-		out.State = nil
+	if own := machine.State; own != nil && own.Encryption != nil && group.State != nil {
+		if out.State = group.State; withoutPassphrases(group.State.Encryption) == nil {
+			out.State = nil
+		}
 	}
 
-	if o := machine.Ephemeral; o != nil && o.Encryption != nil {
-		out.Ephemeral = nil
-	}
-
-	if o := machine.ImageCache; o != nil && o.Encryption != nil {
-		out.ImageCache = nil
-	}
-
-	out.User = withoutNamed(group.User, machine.User, userName)
-	out.Raw = withoutNamed(group.Raw, machine.Raw, partitionName)
-	out.Swap = withoutNamed(group.Swap, machine.Swap, partitionName)
+	out.Ephemeral = withoutReplaced(group.Ephemeral, machine.Ephemeral)
+	out.ImageCache = withoutReplaced(group.ImageCache, machine.ImageCache)
+	out.User = withoutNamed(group.User, machine.User, userName, func(u *api.UserVolume) *api.VolumeOptions {
+		return &u.VolumeOptions
+	}, func(u api.UserVolume) bool { return u.Encryption != nil || u.Type == api.UserVolumeDirectory })
+	out.Raw = withoutNamed(group.Raw, machine.Raw, partitionName, optionsOf, isEncrypted)
+	out.Swap = withoutNamed(group.Swap, machine.Swap, partitionName, optionsOf, isEncrypted)
 
 	return &out
 }
 
-func withoutNamed[T any](group, machine []T, name func(T) string) []T {
-	return slices.DeleteFunc(slices.Clone(group), func(one T) bool {
-		return slices.ContainsFunc(machine, func(own T) bool { return name(own) == name(one) })
-	})
+func optionsOf(p *api.PartitionVolume) *api.VolumeOptions { return &p.VolumeOptions }
+
+func isEncrypted(p api.PartitionVolume) bool { return p.Encryption != nil }
+
+func withoutReplaced(group, machine *api.VolumeOptions) *api.VolumeOptions {
+	if group == nil || machine == nil || machine.Encryption == nil {
+		return group
+	}
+
+	out := *group
+	if out.Encryption = withoutPassphrases(group.Encryption); out == (api.VolumeOptions{}) {
+		return nil
+	}
+
+	return &out
+}
+
+// withoutNamed does that with volumes that have names. replaces tells of one of a machine whether it keeps no
+// encryption of the group.
+func withoutNamed[T any](
+	group, machine []T, name func(T) string, options func(*T) *api.VolumeOptions, replaces func(T) bool,
+) []T {
+	out := slices.Clone(group)
+
+	for i := range out {
+		if slices.ContainsFunc(machine, func(own T) bool { return name(own) == name(out[i]) && replaces(own) }) {
+			o := options(&out[i])
+			o.Encryption = withoutPassphrases(o.Encryption)
+		}
+	}
+
+	return out
+}
+
+// withoutPassphrases returns an encryption that has no passphrases; nil for one that has.
+func withoutPassphrases(e *api.VolumeEncryption) *api.VolumeEncryption {
+	if e == nil || slices.ContainsFunc(e.Keys, func(k api.VolumeKey) bool { return k.Static != nil }) {
+		return nil
+	}
+
+	return e
 }
