@@ -25,7 +25,7 @@ func (s *scope) volumesOf(config []byte) (map[string]machineconfig.ConfiguredVol
 	for name, v := range out {
 		for slot, k := range v.Keys {
 			if s.held != nil {
-				k.Identity = s.held.State.Bundle.Mark(s.identityOf(name, slot, k))
+				k.Identity = s.identityOf(name, slot, k)
 			}
 
 			v.Keys[slot] = k
@@ -35,14 +35,60 @@ func (s *scope) volumesOf(config []byte) (map[string]machineconfig.ConfiguredVol
 	return out, nil
 }
 
-// identityOf is what the hash of a key is about. With the place of a passphrase in it, equal ones of two machines,
-// volumes or slots do not show as equal.
+// hashScheme precedes the hash of a passphrase, and names how it was made. A hash without it is of an earlier version
+// of the operator: that it differs says nothing about the passphrase. The hashes of other keys have been the same in
+// all versions.
+const hashScheme = "v1:"
+
+const staticKey = "static"
+
+// identityOf is the hash of a key that may be in a status. With the place of a passphrase in it, equal ones of two
+// machines, volumes or slots do not show as equal.
 func (s *scope) identityOf(volume string, slot int, k machineconfig.VolumeKey) string {
-	if k.Type != "static" {
-		return k.Identity
+	if k.Type != staticKey {
+		return s.held.State.Bundle.Mark(k.Identity)
 	}
 
+	return hashScheme + s.held.State.Bundle.Mark(s.placed(volume, slot, k))
+}
+
+func (s *scope) placed(volume string, slot int, k machineconfig.VolumeKey) string {
 	return fmt.Sprintf("%s/%s/%d %s", s.machine.Name, volume, slot, k.Identity)
+}
+
+// isEarlier reports whether a recorded key is a passphrase whose hash is of an earlier version of the operator.
+func isEarlier(key string) bool {
+	kind, identity, _ := strings.Cut(key, " ")
+
+	return kind == staticKey && !strings.HasPrefix(identity, hashScheme)
+}
+
+// rehash replaces the hashes of earlier versions of the operator in the record of this boot, where the live
+// configuration has the very passphrase. Otherwise what the volume has there stays unknown until the next boot.
+func (s *scope) rehash() error {
+	st := &s.machine.Status
+
+	live, err := machineconfig.ConfiguredVolumes(s.live)
+	if err != nil {
+		return fmt.Errorf("reading the volumes of %s: %w", s.machine.Name, err)
+	}
+
+	st.BootVolumes = st.BootVolumes.DeepCopy()
+
+	for name, v := range live {
+		for slot, k := range v.Keys {
+			at := name + "/" + strconv.Itoa(slot)
+			bundle, noted := s.held.State.Bundle, st.BootVolumes.Keys[at]
+
+			for _, text := range []string{k.Identity, s.placed(name, slot, k)} {
+				if k.Type == staticKey && noted == staticKey+" "+bundle.Mark(text) {
+					st.BootVolumes.Keys[at] = staticKey + " " + s.identityOf(name, slot, k)
+				}
+			}
+		}
+	}
+
+	return nil
 }
 
 // noteBoot records the keys that the machine is configured with when it is first compared in its boot: that is what it
@@ -50,7 +96,15 @@ func (s *scope) identityOf(volume string, slot int, k machineconfig.VolumeKey) s
 // the cluster nothing is recorded: the identity of a key is in a status only if that hides it.
 func (s *scope) noteBoot() error {
 	st := &s.machine.Status
-	if s.held == nil || s.facts.BootID == "" || st.BootVolumes != nil && st.BootVolumes.BootID == s.facts.BootID {
+	if s.held == nil || s.facts.BootID == "" {
+		return nil
+	}
+
+	if noted := st.BootVolumes; noted != nil && noted.BootID == s.facts.BootID {
+		if slices.ContainsFunc(slices.Collect(maps.Values(noted.Keys)), isEarlier) {
+			return s.rehash()
+		}
+
 		return nil
 	}
 
@@ -74,7 +128,8 @@ func (s *scope) noteBoot() error {
 	return nil
 }
 
-// bootKeys returns what noteBoot recorded for a volume.
+// bootKeys returns what noteBoot recorded for a volume. A passphrase with a hash of an earlier version of the operator
+// is not among them: it may be the one that is configured, or another.
 func (s *scope) bootKeys(name string) map[int]machineconfig.VolumeKey {
 	noted, out := s.machine.Status.BootVolumes, map[int]machineconfig.VolumeKey{}
 	if noted == nil || noted.BootID != s.facts.BootID {
@@ -85,7 +140,7 @@ func (s *scope) bootKeys(name string) map[int]machineconfig.VolumeKey {
 		number, isVolume := strings.CutPrefix(id, name+"/")
 
 		slot, err := strconv.Atoi(number)
-		if !isVolume || err != nil {
+		if !isVolume || err != nil || isEarlier(key) {
 			continue
 		}
 

@@ -12,6 +12,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/condition"
+	"github.com/talos-operator/talos-operator/internal/decide/volume"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/test/wait"
@@ -233,6 +234,80 @@ func TestEqualPassphrases(t *testing.T) {
 
 	if again := noted("a"); !maps.Equal(again, one) {
 		t.Errorf("the status has %v, and then %v", one, again)
+	}
+}
+
+// TestEarlierHashes: a passphrase that an earlier version of the operator has recorded is the same one, or not known: no
+// other one. What the volume would be left with is refused as long as it is not known.
+func TestEarlierHashes(t *testing.T) {
+	bundle, err := clusterstate.NewBundle(clusterstate.Options{TalosVersion: "v1.13.9", Now: wait.Now()})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	config := func(keys string) []byte {
+		return []byte("apiVersion: v1alpha1\nkind: VolumeConfig\nname: EPHEMERAL\nencryption: {provider: luks2, keys: [" + keys + "]}\n")
+	}
+
+	const (
+		first  = "{slot: 0, static: {passphrase: hunter2hunter2hunter2}}"
+		second = "{slot: 0, static: {passphrase: hunter3hunter3hunter3}}"
+		added  = "{slot: 1, nodeID: {}}"
+	)
+
+	sum := sha256.Sum256([]byte("static false hunter2hunter2hunter2"))
+	hashes := map[string]string{
+		"without its place": bundle.Mark(string(sum[:])), "with its place": bundle.Mark("w-0/EPHEMERAL/0 " + string(sum[:])),
+	}
+
+	for name, hash := range hashes {
+		for what, c := range map[string]struct {
+			live, want string
+			known      bool
+			refusal    string
+		}{
+			"another key is added":       {first, first + ", " + added, true, ""},
+			"it was changed by hand":     {second, first, false, "none of the keys"},
+			"one of two is removed":      {first + ", " + added, first, true, ""},
+			"another passphrase":         {first, second, true, "slot 0 has another key"},
+			"another, and it is unknown": {second, "{slot: 0, static: {passphrase: hunter4hunter4hunter4}}", false, "none of the keys"},
+		} {
+			s := &scope{
+				machine: &v1alpha1.TalosMachine{}, facts: &talos.Facts{BootID: "b"}, controlPlane: &v1alpha1.TalosControlPlane{},
+				held: &clusterstate.Held{State: &clusterstate.State{Bundle: bundle}},
+			}
+			s.machine.Name, s.live = "w-0", config(c.live)
+			noted := &v1alpha1.BootVolumes{BootID: "b", Keys: map[string]string{"EPHEMERAL/0": "static " + hash}}
+			s.machine.Status.BootVolumes = noted
+
+			if err := s.noteBoot(); err != nil {
+				t.Fatal(err)
+			}
+
+			slot := 0
+			have := volumeFacts{volumes: []talos.VolumeStatus{{
+				Name: "EPHEMERAL", Phase: "ready", Encryption: "luks2", Slot: &slot, Keys: []string{"static"},
+			}}}.of(s, "EPHEMERAL", true)
+
+			if _, known := have.Booted[0]; known != c.known || noted.Keys["EPHEMERAL/0"] != "static "+hash {
+				t.Errorf("%s, %s: the keys of the boot are %v", name, what, have.Booted)
+			}
+
+			live, err := s.volumesOf(s.live)
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			want, err := s.volumesOf(config(c.want))
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			refusal := volume.Judge("EPHEMERAL", live["EPHEMERAL"], want["EPHEMERAL"], have)
+			if (refusal == nil) != (c.refusal == "") || refusal != nil && !strings.Contains(refusal.Problem, c.refusal) {
+				t.Errorf("%s, %s: %+v", name, what, refusal)
+			}
+		}
 	}
 }
 
