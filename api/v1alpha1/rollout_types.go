@@ -264,6 +264,10 @@ type MachineChange struct {
 	// at the next boot, whatever causes it.
 	// +optional
 	Staged bool `json:"staged,omitempty"`
+	// replaces is what the node ran when the installer was started. It becomes previousSystem once the node has booted what
+	// replaces it; absent if the installer has failed. Kind Talos only.
+	// +optional
+	Replaces *PreviousSystem `json:"replaces,omitempty"`
 	// booted is true once the node was observed running what the change brings. Kind Talos only.
 	// +optional
 	Booted bool `json:"booted,omitempty"`

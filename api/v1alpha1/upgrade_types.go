@@ -379,7 +379,7 @@ type PreviousSystem struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Schematic string `json:"schematic,omitempty"`
-	// image that installs it.
+	// image that installs it; empty once another installer was started, which may have overwritten it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Image string `json:"image,omitempty"`

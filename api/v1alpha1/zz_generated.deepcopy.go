@@ -1417,6 +1417,11 @@ func (in *MachineChange) DeepCopyInto(out *MachineChange) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.Replaces != nil {
+		in, out := &in.Replaces, &out.Replaces
+		*out = new(PreviousSystem)
+		**out = **in
+	}
 	if in.UnfitSince != nil {
 		in, out := &in.UnfitSince, &out.UnfitSince
 		*out = (*in).DeepCopy()

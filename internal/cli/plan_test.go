@@ -297,7 +297,8 @@ func TestRetryHooks(t *testing.T) {
 func TestRollback(t *testing.T) {
 	s := newShell(t)
 	m := s.sample("undo").machine[1]
-	before := &v1alpha1.PreviousSystem{TalosVersion: "v1.12.12", ReplacedBy: "2"}
+	before := &v1alpha1.PreviousSystem{TalosVersion: "v1.12.12", Image: "installer:v1.12.12", ReplacedBy: "2"}
+	overwritten := &v1alpha1.PreviousSystem{TalosVersion: "v1.12.12", ReplacedBy: "2"}
 	upgrade := func(phase v1alpha1.ChangePhase) *v1alpha1.MachineChange {
 		return &v1alpha1.MachineChange{
 			ID: "id", Kind: v1alpha1.ChangeTalos, Cause: v1alpha1.CauseSpec, Base: "1", Target: "2", Phase: phase,
@@ -321,6 +322,7 @@ func TestRollback(t *testing.T) {
 		"nothing runs it":    {nil, before, "v1.12.12", "", "", "ran before the upgrade"},
 		"it settles":         {upgrade(v1alpha1.ChangeSettling), before, "v1.13.9", "", "", "has a change in progress"},
 		"nothing is known":   {nil, nil, "v1.13.9", "", "", "cannot be rolled back"},
+		"it is overwritten":  {nil, overwritten, "v1.13.9", "", "", "may have overwritten Talos v1.12.12"},
 		"it is under way":    {reverting, before, "v1.13.9", "", "", "being rolled back already"},
 		"it was rolled back": {nil, before, "v1.12.12", "2", "2", "requested already"},
 	} {

@@ -36,6 +36,9 @@ func unwantedSystem(m *v1alpha1.TalosMachine) (unwanted, error) {
 	switch {
 	case previous == nil:
 		return unwanted{}, fmt.Errorf("%s cannot be rolled back: the operator has not upgraded it", m.Name)
+	case previous.Image == "":
+		return unwanted{}, fmt.Errorf("%s cannot be rolled back: an installer was started on it since its last upgrade, and "+
+			"may have overwritten Talos %s%s", m.Name, previous.TalosVersion, state(m))
 	case c != nil && c.Cause == v1alpha1.CauseRevert && c.Phase != v1alpha1.ChangeFailed:
 		return unwanted{}, fmt.Errorf("%s is being rolled back already", m.Name)
 	case m.Annotations[v1alpha1.RevertAnnotation] == previous.ReplacedBy:

@@ -86,7 +86,7 @@ func requeue(step *change.Step) ctrl.Result {
 func (r *Reconciler) take(ctx context.Context, s *scope, in change.Input, step change.Step) (*change.Step, error) {
 	before, was := s.machine.Status.Intent, in.Record.Change
 	s.record(step.Before)
-	s.keepPrevious(step.Act)
+	s.overwritePrevious(step.Act)
 
 	if i := s.machine.Status.Intent; i != nil && (before == nil || i.Step != before.Step || i.Attempt != before.Attempt) {
 		if err := r.claim(ctx, s); err != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 // compareSystem compares the operating system of a node with the one that its cluster is upgraded to. It changes
-// nothing.
+// nothing on the node, and records what ran before what has been booted.
 func (r *Reconciler) compareSystem(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if !s.compared || s.facts == nil || s.facts.TalosVersion == "" || !s.mayUpgrade() {
 		return ctrl.Result{}, nil
@@ -54,6 +54,9 @@ func (r *Reconciler) compareSystem(ctx context.Context, s *scope) (ctrl.Result, 
 		lost: losses(image.Names, s.image, from), mayLose: mayLose(image.Names, from.Install().DropExtensions),
 		untold: untold,
 	}
+
+	st := &s.machine.Status
+	st.PreviousSystem = change.Previous(st.Change, st.PreviousSystem, runs.hash())
 
 	var found systems
 	if s.unsourced != nil {

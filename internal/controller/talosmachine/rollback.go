@@ -33,6 +33,9 @@ func (o *systems) cannotRevert(m *v1alpha1.TalosMachine) string {
 	switch {
 	case previous == nil, previous.ReplacedBy != o.live.hash():
 		return "what it ran before is not known, because the operator has not installed what runs"
+	case previous.Image == "":
+		return fmt.Sprintf("an installer was started on it since the upgrade, and may have overwritten Talos %s",
+			previous.TalosVersion)
 	case previous.ConfigHash != o.config:
 		return "its config has changed since the upgrade, and an older Talos might not read that"
 	case m.Spec.Role == v1alpha1.RoleControlPlane && !upgrade.SameEtcd(previous.TalosVersion, o.live.version):
@@ -84,17 +87,16 @@ func (o *systems) notReverted() string {
 
 func systemOf(p *v1alpha1.PreviousSystem) system { return system{p.TalosVersion, p.Schematic} }
 
-// keepPrevious notes what the machine can be rolled back to when another Talos is installed.
-func (s *scope) keepPrevious(act change.Act) {
-	if act != change.Install && act != change.Upgrade {
+// overwritePrevious notes that an installer is about to be started: it writes to where the system is that ran before
+// what runs now. What is known of that stays: a machine that boots it all the same has fallen back.
+func (s *scope) overwritePrevious(act change.Act) {
+	previous := s.machine.Status.PreviousSystem
+	if act != change.Install && act != change.Upgrade || previous == nil || previous.ReplacedBy != s.systems.live.hash() {
 		return
 	}
 
-	st := &s.machine.Status
-	st.PreviousSystem = &v1alpha1.PreviousSystem{
-		TalosVersion: s.systems.live.version, Schematic: s.systems.live.schematic, Image: st.Change.OldImage,
-		ReplacedBy: st.Change.Target, ConfigHash: s.systems.config,
-	}
+	s.machine.Status.PreviousSystem = previous.DeepCopy()
+	s.machine.Status.PreviousSystem.Image = ""
 }
 
 // rollBack requests that the node boots what it ran before. Only a request whose answer is not known may have been

@@ -21,6 +21,8 @@ func TestRevertSystem(t *testing.T) {
 		return &v1alpha1.PreviousSystem{TalosVersion: s.version, Image: stock + s.version, ReplacedBy: by.hash(), ConfigHash: config}
 	}
 	back := stock + older.version
+	overwritten := before(older, newer, "config")
+	overwritten.Image = ""
 
 	for name, c := range map[string]struct {
 		runs, unwanted system
@@ -38,6 +40,7 @@ func TestRevertSystem(t *testing.T) {
 		"installed by others":   {newer, newer, before(older, system{"v1.13.8", ""}, "config"), false, newer, "", "is not known", true},
 		"another config":        {newer, newer, before(older, newer, "other"), false, newer, "", "its config has changed", true},
 		"another etcd":          {newer, newer, before(ancient, newer, "config"), false, newer, "", "downgrade etcd first", true},
+		"another installer":     {newer, newer, overwritten, false, newer, "", "may have overwritten Talos v1.12.12", true},
 		"a worker has no etcd":  {newer, newer, before(ancient, newer, "config"), true, ancient, stock + ancient.version, "", true},
 	} {
 		cp, m := &v1alpha1.TalosControlPlane{}, &v1alpha1.TalosMachine{}
@@ -66,20 +69,22 @@ func TestRevertSystem(t *testing.T) {
 	}
 }
 
-// TestKeepPrevious: what a machine can be rolled back to is what runs when another Talos is installed.
-func TestKeepPrevious(t *testing.T) {
-	for act, want := range map[change.Act]string{
-		change.Install: "v2", change.Upgrade: "v2", change.Reboot: "v1", change.Uninstall: "v1", change.Rollback: "v1",
+// TestOverwritePrevious: what ran before what runs stays recorded when another installer is started, and a machine is not
+// rolled back to it any more.
+func TestOverwritePrevious(t *testing.T) {
+	for act, image := range map[change.Act]string{
+		change.Install: "", change.Upgrade: "", change.Reboot: "old", change.Uninstall: "old", change.Rollback: "old",
 	} {
 		s := &scope{machine: &v1alpha1.TalosMachine{}}
 		s.systems = &systems{live: system{"v2", ""}, config: "hash"}
-		s.machine.Status.PreviousSystem = &v1alpha1.PreviousSystem{TalosVersion: "v1"}
-		s.machine.Status.Change = &v1alpha1.MachineChange{OldImage: "old", Target: "target"}
+		recorded := &v1alpha1.PreviousSystem{TalosVersion: "v1", Image: "old", ReplacedBy: s.systems.live.hash(), ConfigHash: "hash"}
+		s.machine.Status.PreviousSystem = recorded
+		s.machine.Status.WorkingSystem = recorded.ReplacedBy
 
-		s.keepPrevious(act)
+		s.overwritePrevious(act)
 
-		got := *s.machine.Status.PreviousSystem
-		if full := (v1alpha1.PreviousSystem{TalosVersion: "v2", Image: "old", ReplacedBy: "target", ConfigHash: "hash"}); got.TalosVersion != want || want == "v2" && got != full {
+		if got := s.machine.Status.PreviousSystem; got.Image != image || recorded.Image != "old" ||
+			worked(&s.machine.Status, system{"v1", ""}.hash()) != s.systems.live.hash() {
 			t.Errorf("%s: %+v", act, got)
 		}
 	}

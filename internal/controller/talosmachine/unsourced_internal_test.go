@@ -34,7 +34,7 @@ func TestEndSystems(t *testing.T) {
 		m.Annotations = map[string]string{v1alpha1.RevertAnnotation: tt.unwanted}
 		m.Status.Change = tt.change
 		m.Status.PreviousSystem = &v1alpha1.PreviousSystem{
-			TalosVersion: before.version, Schematic: before.schematic, ReplacedBy: after.hash(), ConfigHash: "c",
+			TalosVersion: before.version, Schematic: before.schematic, Image: "old", ReplacedBy: after.hash(), ConfigHash: "c",
 		}
 
 		got := endSystems(&scope{machine: m, controlPlane: &v1alpha1.TalosControlPlane{}}, running{system: tt.runs, config: "c"})

@@ -108,6 +108,9 @@ func (r *Reconciler) systemInput(s *scope) change.Input {
 
 	in.Equal = in.Live == in.Want
 	in.Worked = worked(&s.machine.Status, in.Live)
+	in.Runs = v1alpha1.PreviousSystem{
+		TalosVersion: s.systems.live.version, Schematic: s.systems.live.schematic, ConfigHash: s.systems.config,
+	}
 	in.Legacy = upgrade.Legacy(s.systems.live.version)
 
 	return in

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
@@ -117,8 +118,26 @@ func TestUpgrade(t *testing.T) {
 	e.keepsSecrets()
 }
 
+// upgradedBefore records that a machine ran another system before the one that it runs.
+func (e *env) upgradedBefore(name string) v1alpha1.PreviousSystem {
+	e.Helper()
+
+	m := &v1alpha1.TalosMachine{}
+	e.Get(m, name)
+	m.Status.PreviousSystem = &v1alpha1.PreviousSystem{
+		TalosVersion: "v1.12.1", Image: installer + "v1.12.1", ReplacedBy: m.Status.Change.Base, ConfigHash: "c",
+	}
+
+	if err := e.Admin.Status().Update(e.Context(), m); err != nil {
+		e.Fatal(err)
+	}
+
+	return *m.Status.PreviousSystem
+}
+
 // TestUpgradeFails: an image that cannot be had disturbs nothing, an installer that fails gives the machine back, and a
-// system that does not boot is booted once.
+// system that does not boot is booted once. What the machine ran before its last upgrade stays known, and is no more
+// what it can be rolled back to once an installer was started.
 func TestUpgradeFails(t *testing.T) {
 	for tag, c := range map[string]struct {
 		message string
@@ -134,6 +153,11 @@ func TestUpgradeFails(t *testing.T) {
 
 			e.upgrade(newer + tag)
 			e.begins("w-0")
+
+			previous := e.upgradedBefore("w-0")
+			if tag != "-missing" {
+				previous.Image = ""
+			}
 
 			if tag == "-missing" {
 				e.until("w-0", "it is not pulled", func(m *v1alpha1.TalosMachine) bool {
@@ -151,6 +175,10 @@ func TestUpgradeFails(t *testing.T) {
 			if n := e.nodes["w-0"].Faults().Calls("Reboot"); n != c.reboots || m.Status.TalosVersion != was ||
 				!failed(m) || !strings.Contains(m.Status.Change.Message, c.message) || e.cordoned("w-0") {
 				t.Errorf("%d reboots, cordoned: %t: %s", n, e.cordoned("w-0"), show(m))
+			}
+
+			if diff := cmp.Diff(&previous, m.Status.PreviousSystem); diff != "" {
+				t.Errorf("what it ran before (-want +got):\n%s", diff)
 			}
 
 			// The spec is reverted: nothing newer stays installed, and nothing is left to do.

@@ -111,6 +111,8 @@ type Input struct {
 	// Worked is the hash of the system with which the last upgrade of the machine was complete, if that has replaced what
 	// it runs now; empty otherwise.
 	Worked string
+	// Runs is what the machine runs, for MachineChange.Replaces. The image, and what replaces it, are those of the change.
+	Runs v1alpha1.PreviousSystem
 	// Legacy: the node installs and reboots by one call, because its Talos is older than 1.13.
 	Legacy bool
 

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/change"
 )
@@ -52,6 +54,93 @@ func TestDescribeFallback(t *testing.T) {
 	if step := change.NextTalos(in); step.Act != change.None || step.Before.Change.Phase != v1alpha1.ChangeFailed {
 		t.Errorf("it begins by itself: %+v", step)
 	}
+}
+
+// TestPrevious: what an installer was to replace was replaced once the machine has booted what it has installed. A crash
+// between any two steps, a failed installer, and a system that never boots leave what was recorded.
+func TestPrevious(t *testing.T) {
+	recorded := &v1alpha1.PreviousSystem{TalosVersion: "x", ReplacedBy: "a"}
+	runs := func(in *change.Input) {
+		in.Runs = v1alpha1.PreviousSystem{TalosVersion: "v1", Schematic: "s", ConfigHash: "c"}
+	}
+	drained := pass(change.Pass{Drained: true, Pulled: true})
+	want := v1alpha1.PreviousSystem{TalosVersion: "v1", Schematic: "s", Image: "installer:a", ReplacedBy: "b", ConfigHash: "c"}
+
+	for name, in := range map[string]change.Input{
+		"one call":           upgraded(runs, legacy, drained, phase(v1alpha1.ChangeDraining, time.Second)),
+		"an installer first": upgraded(runs, drained, phase(v1alpha1.ChangeDraining, time.Second)),
+	} {
+		if got := change.Previous(in.Record.Change, recorded, "b"); got != recorded {
+			t.Errorf("%s, not begun: %+v", name, got)
+		}
+
+		c := change.NextTalos(in).Before.Change
+		if got := change.Previous(c, recorded, "a"); got != recorded {
+			t.Errorf("%s, still the same: %+v", name, got)
+		}
+
+		if got := change.Previous(c, recorded, "b"); got == nil || *got != want {
+			t.Errorf("%s, booted: %+v", name, got)
+		}
+
+		in.Record.Change = c
+		in.Pass = change.Pass{Failed: "exit code 1", Uncordoned: true}
+		in.Record.Intent = &v1alpha1.MachineIntent{Step: v1alpha1.StepReboot, BootID: in.BootID}
+
+		if c := change.NextTalos(in).Before.Change; c.Phase != v1alpha1.ChangeFailed || c.Replaces != nil {
+			t.Errorf("%s, failed: %+v", name, c)
+		}
+
+		in.Pass.Unsure = true
+		if c := change.NextTalos(in).Before.Change; c.Replaces == nil {
+			t.Errorf("%s, it may boot next: %+v", name, c)
+		}
+	}
+
+	if got := change.Previous(nil, recorded, "b"); got != recorded {
+		t.Errorf("no change: %+v", got)
+	}
+
+	in := upgraded(installed, phase(v1alpha1.ChangeFailed, time.Second), func(in *change.Input) { in.Record.Change.Replaces = &want })
+	if c := change.DescribeTalos(in, "installer:c", "installer:a", nil).Change; c.Replaces == nil || c.Replaces.ReplacedBy != "b" {
+		t.Errorf("what may boot next is forgotten: %+v", c)
+	}
+}
+
+// TestFallbackAfterFailedInstall: a machine that has completed an upgrade, and on which the installer of the next one has
+// failed, wherever the operator has crashed meanwhile, is not reinstalled when it falls back to what it ran before.
+func TestFallbackAfterFailedInstall(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := &machine{T: t, now: now, runs: "a", boots: "a", want: "b", brief: true}
+		m.record = change.DescribeTalos(m.input(), "b", "a", nil)
+
+		reconcile := func(times int, acts func() int) {
+			for range times {
+				m.now = m.now.Add(time.Minute)
+				m.reconcile(acts())
+			}
+		}
+		whole := func() int { return 16 }
+
+		reconcile(20, whole)
+
+		m.want, m.fails = "a", true
+		reconcile(rapid.IntRange(1, 12).Draw(t, "reconciliations"), func() int { return rapid.IntRange(0, 6).Draw(t, "acts") })
+
+		m.want, m.fails = "b", false
+		reconcile(20, whole)
+
+		if m.runs != "b" || m.record.Change != nil {
+			t.Fatalf("it runs %s, the change is %+v", m.runs, m.record.Change)
+		}
+
+		m.fallBack()
+		reconcile(20, whole)
+
+		if c := m.record.Change; m.runs != "a" || c == nil || c.Phase != v1alpha1.ChangeFailed {
+			t.Fatalf("it runs %s, the change is %+v", m.runs, c)
+		}
+	})
 }
 
 // TestFallsIntoDrained: a machine that was drained for a system that is no longer desired, and has fallen back to that

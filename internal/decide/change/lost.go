@@ -79,11 +79,10 @@ func (in Input) cameBack() Step {
 		return in.do(Uncordon)
 	}
 
-	c := in.Record.Change
 	message := in.returned()
 
 	if in.bootsWhatRuns() {
-		c.Staged = false
+		in.unstage()
 	}
 
 	in.found() // so that this is told once

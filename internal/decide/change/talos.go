@@ -19,6 +19,9 @@ func DescribeTalos(in Input, image, oldImage string, fields []v1alpha1.FieldChan
 	// What another change has installed may still be the next to boot.
 	if was := in.Record.Change; was != nil && was.Kind == v1alpha1.ChangeTalos {
 		c.Staged, c.RollbackBoot = was.Staged && in.Live != was.Target, was.RollbackBoot
+		if c.Staged {
+			c.Replaces = was.Replaces
+		}
 	}
 
 	c.ID = in.id(c)
@@ -183,6 +186,8 @@ func (in Input) install() Step {
 	}
 
 	if in.Legacy {
+		in.replace()
+
 		return in.bootInto(Upgrade, 0)
 	}
 
@@ -195,6 +200,7 @@ func (in Input) install() Step {
 		}
 
 		in.intend(v1alpha1.StepInstall, in.BootID, 0)
+		in.replace()
 		c.Staged = true
 
 		return in.do(Install)
@@ -203,6 +209,27 @@ func (in Input) install() Step {
 	}
 
 	return in.bootInto(Reboot, 0)
+}
+
+// replace records what the installer is about to replace. Whether it does is known once the node has booted what it has
+// installed: see Previous.
+func (in Input) replace() {
+	c := in.Record.Change
+	c.Replaces = in.Runs.DeepCopy()
+	c.Replaces.Image, c.Replaces.ReplacedBy = c.OldImage, c.Target
+}
+
+// unstage records that nothing of the change boots next.
+func (in Input) unstage() { in.Record.Change.Staged, in.Record.Change.Replaces = false, nil }
+
+// Previous returns what a machine ran before what it runs now: what its change has replaced, once the machine has
+// booted that, and otherwise what was recorded. An installer that fails, or whose system never boots, replaces nothing.
+func Previous(c *v1alpha1.MachineChange, recorded *v1alpha1.PreviousSystem, live string) *v1alpha1.PreviousSystem {
+	if c == nil || c.Replaces == nil || c.Replaces.ReplacedBy != live {
+		return recorded
+	}
+
+	return c.Replaces.DeepCopy()
 }
 
 // bootInto has the node boot the image of the change. A legacy upgrade installs it first, and reboots whatever comes of
@@ -228,7 +255,7 @@ func (in Input) failTalos(message string) Step {
 	}
 
 	if !in.Pass.Unsure && !in.requested() {
-		in.Record.Change.Staged = false // the boot loader is as it was
+		in.unstage() // the boot loader is as it was
 	}
 
 	step := in.fail(message)

@@ -265,9 +265,11 @@ type machine struct {
 	busy          int  // how many reconciliations an installer still takes
 	rolledBack    bool
 	byAct         bool   // the operator has booted what runs
+	fails         bool   // an installer fails
 	worked        string // what it was healthy with after its last upgrade
-	legacy        bool   // it installs and reboots by one call
-	retry         bool   // a user asks for it
+	previous      *v1alpha1.PreviousSystem
+	legacy        bool // it installs and reboots by one call
+	retry         bool // a user asks for it
 }
 
 // TestTalosHistories: whatever happens in between, a machine is rebooted for an upgrade only when it is permitted, only
@@ -287,10 +289,11 @@ func TestTalosHistories(t *testing.T) {
 			"crowd":       func(*rapid.T) { m.crowded = !m.crowded },
 			"change mind": func(*rapid.T) { m.want, m.rolledBack = map[string]string{"a": "b", "b": "a"}[m.want], false },
 			"registry":    func(*rapid.T) { m.missing = !m.missing },
+			"installer":   func(*rapid.T) { m.fails = !m.fails },
 			"wait":        func(*rapid.T) { m.now = m.now.Add(time.Minute) },
 		})
 
-		m.deny, m.crowded, m.missing = false, false, false
+		m.deny, m.crowded, m.missing, m.fails = false, false, false, false
 		m.retry = m.record.Change != nil && m.record.Change.Phase == v1alpha1.ChangeFailed && !m.broken && !m.brief
 		for range 40 {
 			m.now = m.now.Add(time.Minute)
@@ -331,7 +334,12 @@ func (m *machine) input() change.Input {
 		Now: m.now, Name: "node", Key: "k", ControlPlane: true, Live: m.runs, Want: m.want, BootID: fmt.Sprint(m.boot),
 		Stage: change.StageRunning, Ready: true, Record: m.record, Equal: m.runs == m.want, Retry: m.retry,
 		Options: change.Options{HealthTimeout: health, TryTimeout: try, Drains: true, Reboots: true},
-		Legacy:  m.legacy, Worked: m.worked,
+		Legacy:  m.legacy, Runs: v1alpha1.PreviousSystem{TalosVersion: m.runs},
+	}
+
+	// As the controller does: the last upgrade was complete, and has replaced what runs now.
+	if p := m.previous; p != nil && p.ReplacedBy == m.worked && p.TalosVersion == m.runs {
+		in.Worked = m.worked
 	}
 
 	if c := m.record.Change; c != nil {
@@ -343,6 +351,7 @@ func (m *machine) input() change.Input {
 
 // reconcile is one reconciliation, which crashes after so many acts.
 func (m *machine) reconcile(acts int) {
+	m.previous = change.Previous(m.record.Change, m.previous, m.runs)
 	plan, record := change.CompareTalos(m.input(), m.want)
 	m.record, m.retry = record, false
 
@@ -436,9 +445,12 @@ func (m *machine) install(act change.Act, done *change.Pass) {
 
 	m.busy = 0
 
-	if act == change.Install {
+	switch {
+	case m.fails:
+		done.Failed = "exit code 1"
+	case act == change.Install:
 		m.boots, done.Installed = m.record.Change.Target, true
-	} else {
+	default:
 		m.boots, done.Uninstalled = m.record.Change.Base, true
 	}
 }
