@@ -71,9 +71,9 @@ func (in Input) hiddenValues() []string {
 	return out
 }
 
-// hiddenOf lists the fields of a config that Secrets set, sorted. A config may have the document of a field and the main
-// document's fields for the same: before Talos 1.11, the size of a volume is in its document, and its passphrase is not.
-// So a document does not tell which of them has the value, and neither is shown.
+// hiddenOf lists the fields of a config that Secrets set, sorted. A config may have the document of a field and the
+// main document's fields for the same: before Talos 1.11, the size of a volume is in its document, and its passphrase
+// is not. So a document does not tell which of them has the value, and neither is shown.
 func hiddenOf(in Input, d *draft) []string {
 	out := slices.Clone(d.hidden)
 

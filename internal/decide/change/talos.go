@@ -144,16 +144,21 @@ func NextTalos(in Input) Step {
 	case !in.Options.Reboots && !in.Record.intends(v1alpha1.StepInstall):
 		return in.giveBack("waiting for a time in which reboots are allowed")
 	case !Begun(c) && !in.Pass.Pulled:
-		if !in.Record.intends(v1alpha1.StepPull) { // otherwise the message is why it has not been pulled yet
-			c.Message = "pulling " + c.Image
-		}
-
-		in.intend(v1alpha1.StepPull, "", 0)
-
-		return in.holdOr(Pull)
+		return in.pullInstaller()
 	}
 
 	return in.install()
+}
+
+// pullInstaller has the node fetch the installer.
+func (in Input) pullInstaller() Step {
+	if c := in.Record.Change; !in.Record.intends(v1alpha1.StepPull) { // otherwise the message is why it is not pulled yet
+		c.Message = "pulling " + c.Image
+	}
+
+	in.intend(v1alpha1.StepPull, "", 0)
+
+	return in.holdOr(Pull)
 }
 
 // awaitGrant keeps a change of kind Talos that may not begin, or has failed.
