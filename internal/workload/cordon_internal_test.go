@@ -1,0 +1,69 @@
+package workload
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+// TestUncordon: only a node that the operator has cordoned becomes schedulable again, and one that was cordoned before
+// its drain is not taken for one of these.
+func TestUncordon(t *testing.T) {
+	t.Parallel()
+
+	ours := map[string]string{cordonedAnnotation: "true"}
+
+	for name, c := range map[string]struct {
+		uuid        string
+		annotations map[string]string
+		cordoned    bool
+		drain       bool
+		want        bool
+		writes      int
+	}{
+		"cordoned by the operator":      {annotations: ours, cordoned: true, writes: 1},
+		"by the drain":                  {drain: true, writes: 2},
+		"by a user":                     {cordoned: true, want: true},
+		"by a user, before the drain":   {cordoned: true, drain: true, want: true},
+		"a user has taken the mark off": {annotations: map[string]string{cordonedAnnotation: ""}, cordoned: true, want: true},
+		"another machine's":             {uuid: "other", annotations: ours, cordoned: true, want: true},
+		"schedulable":                   {},
+	} {
+		node := &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: c.annotations},
+			Spec:       corev1.NodeSpec{Unschedulable: c.cordoned},
+			Status:     corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{SystemUUID: "uuid" + c.uuid}},
+		}
+		client := fake.NewClientset(node)
+		cluster, ref := &Cluster{client: client}, NodeRef{Name: "n", UUID: "uuid"}
+
+		if c.drain {
+			if left, err := cluster.Drain(t.Context(), ref, DrainOptions{GracePeriodSeconds: -1}); err != nil || len(left) > 0 {
+				t.Errorf("%s: draining: %v, %q are left", name, err, left)
+			}
+		}
+
+		if err := cluster.Uncordon(t.Context(), ref); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+
+		writes := 0
+
+		for _, a := range client.Actions() {
+			if a.GetVerb() == "patch" {
+				writes++
+			}
+		}
+
+		got, err := client.CoreV1().Nodes().Get(t.Context(), "n", metav1.GetOptions{})
+		if err != nil || got.Spec.Unschedulable != c.want || writes != c.writes {
+			t.Errorf("%s: unschedulable %t after %d patches, %v", name, got.Spec.Unschedulable, writes, err)
+		}
+	}
+
+	if err := (&Cluster{client: fake.NewClientset()}).Uncordon(t.Context(), NodeRef{Name: "n"}); err != nil {
+		t.Errorf("a Node that does not exist: %v", err)
+	}
+}
