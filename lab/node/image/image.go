@@ -109,7 +109,8 @@ func Version(tag string) string {
 
 // Schematic returns the schematic ID in a reference to an image of the image factory.
 func Schematic(image string) string {
-	name, _, _ := strings.Cut(image, ":")
+	name, _, _ := strings.Cut(image, "@")
+	name = strings.TrimSuffix(name, ":"+Tag(name)) // a registry may have a port
 	part := name[strings.LastIndex(name, "/")+1:]
 
 	if len(part) == schematicLength && strings.Trim(part, "0123456789abcdef") == "" {
