@@ -252,7 +252,7 @@ test-mutation: ## Change the code that decides about nodes in many small ways, a
 soak: tests-built ## Run for about an hour what make test does briefly: rest of a fleet, random histories.
 	SOAK=1 $(RUN_TESTS) -- $(GO_TEST) -tags soak -parallel 6 -count=1 -run 'TestLife|TestUpgradeUnderFaults' ./test/e2e
 	$(RUN_TESTS) -- -timeout 3h -run TestHistories ./internal/safety ./internal/decide/restore -args -histories 1000000
-	$(RUN_TESTS) -- -timeout 3h -run TestHistories ./internal/decide/change -args -rapid.checks=1000000 -rapid.steps=80
+	$(RUN_TESTS) -- -timeout 3h -run Histories ./internal/decide/change -args -rapid.checks=1000000 -rapid.steps=80
 	$(RUN_TESTS) -- -timeout 3h -run TestHistories ./internal/decide/upgrade -args -rapid.checks=50000
 
 .PHONY: tests-built
