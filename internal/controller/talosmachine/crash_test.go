@@ -118,6 +118,43 @@ var scenarios = map[string]scenario{
 		},
 		text: func(int) string { return "machine:" },
 	},
+	"another Talos": {
+		machine: "w-0", step: letGo(true), ended: noChange, boots: 1,
+		begin: func(e *env, n int) { e.upgradeTo(n) },
+		text:  func(int) string { return "machine:" },
+	},
+	"Talos rolled back": {
+		machine: "w-0", step: letGo(true), boots: 1,
+		begin: func(e *env, n int) {
+			change(e, &v1alpha1.TalosMachine{}, "w-0", func(m *v1alpha1.TalosMachine) { m.Annotations = nil })
+			e.upgradeTo(n)
+
+			m := e.until("w-0", "it is upgraded", func(m *v1alpha1.TalosMachine) bool {
+				letGo(true)(e, m)
+
+				return m.Status.Change == nil && m.Status.TalosVersion == patched(n)
+			})
+			e.annotate("w-0", v1alpha1.RevertAnnotation, m.Status.PreviousSystem.ReplacedBy)
+		},
+		text:  func(int) string { return "machine:" },
+		ended: reason(v1alpha1.ConditionUpToDate, v1alpha1.ReasonReverted),
+	},
+	"another kubelet": {
+		machine: "w-0", step: letGo(false), ended: noChange,
+		begin: func(e *env, n int) { e.kubelet(fmt.Sprintf("v1.36.%d", 2+n)) },
+		text:  func(n int) string { return fmt.Sprintf("kubelet:v1.36.%d", 2+n) },
+	},
+}
+
+// noChange: the machine has no change. Its configuration names the version of before until the whole cluster is through.
+func noChange(m *v1alpha1.TalosMachine) bool { return m.Status.Change == nil && m.Status.Intent == nil }
+
+// patched is a version of Talos that is newer for each n.
+func patched(n int) string { return fmt.Sprintf("v1.13.%d", 9+n) }
+
+func (e *env) upgradeTo(n int) {
+	e.Helper()
+	e.follow(patched(n), installer+patched(n))
 }
 
 // TestCrash kills the operator after each of its effects, on the API server or on a node, one after the other, before

@@ -11,6 +11,26 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
+// kubelet asks for kubelets of a version, as a control plane does once each other component runs it.
+func (e *env) kubelet(version string) {
+	e.Helper()
+	change(e, &v1alpha1.TalosControlPlane{}, cluster, func(cp *v1alpha1.TalosControlPlane) {
+		cp.Spec.KubernetesVersion = version
+		cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{Kubernetes: v1alpha1.UpgradeAutomatic}
+	})
+
+	cp := &v1alpha1.TalosControlPlane{}
+	e.Get(cp, cluster)
+	cp.Status.Upgrade = &v1alpha1.UpgradeStatus{
+		ObservedGeneration: cp.Generation, TargetKubernetes: version, KubernetesVersion: version, KubernetesBegun: version,
+		Components: []v1alpha1.KubernetesComponent{v1alpha1.ComponentKubelet},
+	}
+
+	if err := e.Admin.Status().Update(e.Context(), cp); err != nil {
+		e.Fatal(err)
+	}
+}
+
 // TestKubernetesAfterWindow: a kubelet whose image is pulled for longer than the maintenance window is not replaced
 // outside of it.
 func TestKubernetesAfterWindow(t *testing.T) {
@@ -20,24 +40,13 @@ func TestKubernetesAfterWindow(t *testing.T) {
 	at := e.Clock.Now().UTC()
 
 	change(e, &v1alpha1.TalosControlPlane{}, cluster, func(cp *v1alpha1.TalosControlPlane) {
-		cp.Spec.KubernetesVersion = next
-		cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{Kubernetes: v1alpha1.UpgradeAutomatic}
 		cp.Spec.Rollout.RebootPolicy = v1alpha1.RebootWindow
 		cp.Spec.Rollout.Windows = []v1alpha1.MaintenanceWindow{{
 			Schedule: fmt.Sprintf("%d %d * * *", at.Minute(), at.Hour()), Duration: metav1.Duration{Duration: time.Hour},
 		}}
 	})
 
-	cp := &v1alpha1.TalosControlPlane{}
-	e.Get(cp, cluster)
-	cp.Status.Upgrade = &v1alpha1.UpgradeStatus{
-		ObservedGeneration: cp.Generation, TargetKubernetes: next, KubernetesVersion: next, KubernetesBegun: next,
-		Components: []v1alpha1.KubernetesComponent{v1alpha1.ComponentKubelet},
-	}
-
-	if err := e.Admin.Status().Update(t.Context(), cp); err != nil {
-		t.Fatal(err)
-	}
+	e.kubelet(next)
 
 	c := e.planned("w-0")
 	if c.Kind != v1alpha1.ChangeKubernetes || !strings.HasSuffix(c.Image, ":"+next) {

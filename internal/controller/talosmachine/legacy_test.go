@@ -182,7 +182,7 @@ func TestLegacyRefusal(t *testing.T) {
 	e.grant("cp-1", true)
 
 	says := func(m *v1alpha1.TalosMachine) bool {
-		return strings.Contains(m.Status.Change.Message, refusal) &&
+		return m.Status.Change != nil && strings.Contains(m.Status.Change.Message, refusal) &&
 			strings.Contains(m.Status.Change.Message, "etcd member count(2) is insufficient")
 	}
 	e.until("cp-1", "it says so", says)
