@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,7 +25,7 @@ const (
 )
 
 // foundOlder creates a running control plane of three nodes before Talos 1.13, or of those that are there.
-func foundOlder(t *testing.T, controlPlanes int) *env {
+func foundOlder(t *testing.T, controlPlanes int, version string) *env {
 	t.Helper()
 
 	e := newEnv(t)
@@ -35,15 +36,15 @@ func foundOlder(t *testing.T, controlPlanes int) *env {
 		t.Fatal(err)
 	}
 
-	st.BundleConfig.TalosVersion, st.BundleConfig.KubernetesVersion, st.BundleConfig.Contract = oldest, "v1.35.1", "v1.12"
+	st.BundleConfig.TalosVersion, st.BundleConfig.KubernetesVersion, st.BundleConfig.Contract = version, "v1.34.1", "v1.11"
 
 	e.CreateState(cluster, st)
 	change(e, &v1alpha1.TalosControlPlane{}, cluster, func(cp *v1alpha1.TalosControlPlane) {
-		cp.Spec.TalosVersion, cp.Spec.KubernetesVersion = oldest, "v1.35.1"
+		cp.Spec.TalosVersion, cp.Spec.KubernetesVersion = version, "v1.34.1"
 	})
 
 	for i := range controlPlanes {
-		e.boot(fmt.Sprintf("cp-%d", i), i+1, nil, func(o *node.Options) { o.TalosVersion = oldest })
+		e.boot(fmt.Sprintf("cp-%d", i), i+1, nil, func(o *node.Options) { o.TalosVersion = version })
 	}
 
 	e.bootstrap("cp-0")
@@ -144,7 +145,7 @@ func TestLeadershipMoves(t *testing.T) {
 // TestLegacyUpgrade: a node before Talos 1.13 is upgraded by the call that it has, with its data kept and never by force,
 // after its etcd member has given up the leadership.
 func TestLegacyUpgrade(t *testing.T) {
-	e := foundOlder(t, 3)
+	e := foundOlder(t, 3, oldest)
 	name := e.leads()
 	calls := e.calls(name)
 
@@ -168,12 +169,55 @@ func TestLegacyUpgrade(t *testing.T) {
 	}
 }
 
+// TestMinors: a control plane goes from Talos 1.11 by way of 1.12 to 1.13, machine by machine. Whenever one is asked to
+// reboot, the two others have running members of etcd.
+func TestMinors(t *testing.T) {
+	e := foundOlder(t, 3, "v1.11.6")
+	names := e.names()
+
+	var alone, asked atomic.Int32
+
+	for _, name := range names {
+		t.Cleanup(e.nodes[name].Faults().Subscribe(func(c apid.Call) {
+			if method := path.Base(c.Method); method != "Reboot" && c.Method != "/machine.MachineService/Upgrade" {
+				return
+			}
+
+			asked.Add(1)
+
+			for _, other := range names {
+				if st := e.nodes[other].Status(); other != name && (st.EtcdMember == "" || st.Stage != "running") {
+					alone.Add(1)
+				}
+			}
+		}))
+	}
+
+	for _, version := range []string{older, "v1.13.9"} {
+		e.follow(version, installer+version)
+
+		for _, name := range names {
+			e.planned(name)
+			e.disrupt(name)
+			e.grant(name, true)
+
+			if m := e.until(name, "it runs "+version, noChange); m.Status.TalosVersion != version || e.cordoned(name) {
+				t.Errorf("cordoned: %t, %s", e.cordoned(name), show(m))
+			}
+		}
+	}
+
+	if alone.Load() > 0 || asked.Load() != 6 {
+		t.Errorf("%d reboots, %d times without one of the others", asked.Load(), alone.Load())
+	}
+}
+
 // TestLegacyRefusal: a node before Talos 1.13 refuses to leave a control plane of two members. The change says so while
 // it lasts and when it has failed, nothing is forced, and the machine is schedulable again.
 func TestLegacyRefusal(t *testing.T) {
 	const refusal = "refuses the upgrade to " + installer + older
 
-	e := foundOlder(t, 2)
+	e := foundOlder(t, 2, oldest)
 	boot, calls := e.boots("cp-1"), e.calls("cp-1")
 
 	e.follow(older, installer+older)
