@@ -25,6 +25,8 @@ type scenario struct {
 	text func(n int) string
 	// boots is how often the change reboots the machine.
 	boots int
+	// more boots are permitted: a node that may have been asked to roll back is not asked again in the same boot.
+	more int
 	// ended reports whether the change is complete.
 	ended func(*v1alpha1.TalosMachine) bool
 }
@@ -124,7 +126,7 @@ var scenarios = map[string]scenario{
 		text:  func(int) string { return "machine:" },
 	},
 	"Talos rolled back": {
-		machine: "w-0", step: letGo(true), boots: 1,
+		machine: "w-0", step: letGo(true), boots: 1, more: 1,
 		begin: func(e *env, n int) {
 			change(e, &v1alpha1.TalosMachine{}, "w-0", func(m *v1alpha1.TalosMachine) { m.Annotations = nil })
 			e.upgradeTo(n)
@@ -224,7 +226,7 @@ func (e *env) run(s scenario, n int) bool {
 
 	delete(boots, "")
 
-	if len(boots) != 1+s.boots {
+	if got := len(boots) - 1; got < s.boots || got > s.boots+s.more {
 		e.Errorf("after a crash at effect %d: %d boots", n, len(boots)-1)
 	}
 

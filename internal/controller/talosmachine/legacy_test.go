@@ -106,8 +106,8 @@ func (e *env) gives(name string, calls func() ([]string, []any), then string) {
 	}
 }
 
-// TestLeadershipMoves: the leadership of etcd leaves a machine before it is asked to reboot into another system, or back.
-// A worker is not asked.
+// TestLeadershipMoves: the leadership of etcd leaves a machine before it is asked to reboot into another system, or
+// back. A worker is not asked.
 func TestLeadershipMoves(t *testing.T) {
 	e := found(t, 3, 1)
 	e.upgrade(newer)
@@ -142,8 +142,8 @@ func TestLeadershipMoves(t *testing.T) {
 	}
 }
 
-// TestLegacyUpgrade: a node before Talos 1.13 is upgraded by the call that it has, with its data kept and never by force,
-// after its etcd member has given up the leadership.
+// TestLegacyUpgrade: a node before Talos 1.13 is upgraded by the call that it has, with its data kept and never by
+// force, after its etcd member has given up the leadership.
 func TestLegacyUpgrade(t *testing.T) {
 	e := foundOlder(t, 3, oldest)
 	name := e.leads()

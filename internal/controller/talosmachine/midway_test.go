@@ -75,8 +75,8 @@ func TestRegistryWithPort(t *testing.T) {
 	}
 }
 
-// TestKubeletFails: a kubelet that does not run with another version fails the change of its machine, which names it and
-// says what to do. A machine without a grant keeps what it has.
+// TestKubeletFails: a kubelet that does not run with another version fails the change of its machine, which names it
+// and says what to do. A machine without a grant keeps what it has.
 func TestKubeletFails(t *testing.T) {
 	const next = "v1.36.3-crashing"
 
