@@ -210,7 +210,7 @@ func (r upgradePath) printSteps(w io.Writer) {
 	_ = tw.Flush() // the underlying writer reports its own errors
 
 	if slices.ContainsFunc(r.Steps, func(s upgrade.Step) bool { return s.Component == upgrade.Kubernetes }) {
-		fmt.Fprintln(w, "\nUntil its kubelets begin, a step of Kubernetes can be called off by setting kubernetesVersion back; "+
-			"afterwards, it cannot.")
+		fmt.Fprintln(w, "\nUntil its kubelets begin, a step of Kubernetes can be called off by setting "+
+			"kubernetesVersion back; afterwards, it cannot.")
 	}
 }
