@@ -55,6 +55,7 @@ func TestChartRelease(t *testing.T) {
 		r.helm("upgrade", current, "--set", "image.tag=v2", "--set", "backups.existingClaim=backups")
 	})
 	r.replaces("Recreate", false)
+	r.fits()
 
 	if !r.served() {
 		t.Errorf("the CRD has not been upgraded: there is no field %s", field)
@@ -112,6 +113,30 @@ func TestChartRelease(t *testing.T) {
 	}
 }
 
+// largestRelease is how many bytes a revision may have in its Secret. One of more than 1 MiB cannot be installed.
+const largestRelease = 700_000
+
+// fits checks the size of what Helm has stored of each revision.
+func (r *release) fits() {
+	r.Helper()
+
+	var revisions corev1.SecretList
+
+	err := r.admin.List(r.Context(), &revisions, client.InNamespace(r.namespace), client.MatchingLabels{"owner": "helm"})
+	if err != nil || len(revisions.Items) != 2 {
+		r.Fatalf("%d revisions, error %v", len(revisions.Items), err)
+	}
+
+	for _, s := range revisions.Items {
+		size := len(s.Data["release"])
+		r.Logf("%s has %d bytes", s.Name, size)
+
+		if size == 0 || size > largestRelease {
+			r.Errorf("%s has %d bytes, want at most %d", s.Name, size, largestRelease)
+		}
+	}
+}
+
 // crdsOf returns the CRDs of a rendered chart, without what makes them those of a release.
 func crdsOf(t *testing.T, manifest []byte) []*unstructured.Unstructured {
 	t.Helper()
@@ -151,7 +176,7 @@ func (r *release) chart(change *strings.Replacer) string {
 		r.Fatal(err)
 	}
 
-	crds, err := filepath.Glob(filepath.Join(dir, "templates/crds/*.yaml"))
+	crds, err := filepath.Glob(filepath.Join(dir, "templates/crds/*"))
 	if err != nil {
 		r.Fatal(err)
 	}
