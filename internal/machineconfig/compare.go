@@ -15,6 +15,8 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config"
 	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
 	"go.yaml.in/yaml/v4"
+
+	"github.com/talos-operator/talos-operator/internal/machineconfig/keyref"
 )
 
 // Redacted stands in for a secret value.
@@ -323,11 +325,11 @@ func flattenInto(out view, path string, content any) {
 		}
 
 		for key, value := range content {
-			flattenInto(out, joinPath(path, key), value)
+			flattenInto(out, keyref.JoinPath(path, key), value)
 		}
 	case map[any]any:
 		for key, value := range content {
-			flattenInto(out, joinPath(path, fmt.Sprint(key)), value)
+			flattenInto(out, keyref.JoinPath(path, fmt.Sprint(key)), value)
 		}
 	case []any:
 		for i, value := range content {
@@ -338,27 +340,13 @@ func flattenInto(out view, path string, content any) {
 	}
 }
 
-var plainKey = regexp.MustCompile(`^[A-Za-z0-9_$-]+$`)
-
-func joinPath(prefix, key string) string {
-	switch {
-	case !plainKey.MatchString(key):
-		return prefix + "[" + strconv.Quote(key) + "]"
-	case prefix == "":
-		return key
-	default:
-		return prefix + "." + key
-	}
-}
-
 var (
 	// Fields whose values may hold credentials although no type says so.
 	sensitivePath = regexp.MustCompile(`(?i)(secret|token|passw|passphrase|credential|private|identity|` +
 		`authorization|\.auth$|\.key$|(^|\.)(env|environment|variables|pods|inlineManifests|extraManifestHeaders|` +
 		`configFiles|contents?)([.\[]|$))`)
-	// Credentials inside a URL: before the host, and in the query, where links to files are signed.
-	userinfo = regexp.MustCompile(`://[^/@\s]+@`)
-	query    = regexp.MustCompile(`(://[^\s?]*)\?\S+`)
+	// Credentials inside a URL, in the query, where links to files are signed.
+	query = regexp.MustCompile(`(://[^\s?]*)\?\S+`)
 	// Credentials inside of one argument, as of the kernel.
 	argument = regexp.MustCompile(`(?i)((?:token|secret|passw|passphrase|credential|key)[\w.-]*=)\S+`)
 )
@@ -383,7 +371,7 @@ func show(value string, present, secret bool, limit int) string {
 	case value == "":
 		return `""`
 	default:
-		value = userinfo.ReplaceAllString(value, "://"+Redacted+"@")
+		value = keyref.Userinfo.ReplaceAllString(value, "://"+Redacted+"@")
 		value = query.ReplaceAllString(value, "$1?"+Redacted)
 
 		return argument.ReplaceAllString(value, "$1"+Redacted)

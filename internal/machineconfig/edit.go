@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/talos-operator/talos-operator/internal/machineconfig/keyref"
 )
 
 // edit changes one field of the main document: what is there goes, or the items in drop do, and then set is merged in.
@@ -19,7 +21,7 @@ type edit struct {
 func (e edit) field() string {
 	out := ""
 	for _, key := range e.path {
-		out = joinPath(out, key)
+		out = keyref.JoinPath(out, key)
 	}
 
 	return out

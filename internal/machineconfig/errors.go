@@ -9,6 +9,8 @@ import (
 
 	"github.com/hashicorp/go-multierror"
 	"go.yaml.in/yaml/v4"
+
+	"github.com/talos-operator/talos-operator/internal/machineconfig/keyref"
 )
 
 // InputError names the input field that no config can be made from.
@@ -163,7 +165,7 @@ func keysOf(listing string) []string {
 		switch {
 		case n.Kind == yaml.MappingNode && len(n.Content) > 0:
 			for i := 0; i+1 < len(n.Content); i += 2 {
-				walk(joinPath(prefix, fieldName(n.Content[i].Value)), n.Content[i+1])
+				walk(keyref.JoinPath(prefix, fieldName(n.Content[i].Value)), n.Content[i+1])
 			}
 		case n.Kind == yaml.SequenceNode && len(n.Content) > 0:
 			for i, one := range n.Content {

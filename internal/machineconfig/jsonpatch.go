@@ -13,6 +13,8 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
 	"github.com/siderolabs/talos/pkg/machinery/config/configpatcher"
 	"go.yaml.in/yaml/v4"
+
+	"github.com/talos-operator/talos-operator/internal/machineconfig/keyref"
 )
 
 // Keys of an RFC 6902 patch that names the document it is for.
@@ -277,7 +279,7 @@ func pathOf(pointer string) string {
 
 	for i, key := range strings.Split(pointer, "/") {
 		if i > 0 {
-			path = joinPath(path, unescapePointer(key))
+			path = keyref.JoinPath(path, unescapePointer(key))
 		}
 	}
 

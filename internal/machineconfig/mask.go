@@ -7,6 +7,8 @@ import (
 	"strconv"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/talos-operator/talos-operator/internal/machineconfig/keyref"
 )
 
 // Mask renders a config for the eyes of a user: each value that may be secret, and those of the hidden fields, which
@@ -51,7 +53,7 @@ func mask(node *yaml.Node, path string, secret func(path string) bool) {
 	switch node.Kind {
 	case yaml.MappingNode:
 		for i := 0; i+1 < len(node.Content); i += 2 {
-			mask(node.Content[i+1], joinPath(path, node.Content[i].Value), secret)
+			mask(node.Content[i+1], keyref.JoinPath(path, node.Content[i].Value), secret)
 		}
 	case yaml.SequenceNode:
 		for i, one := range node.Content {

@@ -14,6 +14,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config/types/network"
 	"github.com/siderolabs/talos/pkg/machinery/config/types/v1alpha1"
 	"github.com/siderolabs/talos/pkg/machinery/nethelpers"
+	"k8s.io/utils/ptr"
 )
 
 // longestLink is the longest name that Linux gives a link.
@@ -123,7 +124,7 @@ func (x *links) device(field string, d *v1alpha1.Device) {
 func (x *links) link(field, name string, d *v1alpha1.Device) {
 	common := x.common(field, d.DeviceMTU, withCIDR(d.DeviceAddresses, d.DeviceCIDR), d.DeviceRoutes)
 	hasOwn := len(common.LinkAddresses) > 0 || len(common.LinkRoutes) > 0 || common.LinkMTU > 0
-	hasDHCP := isTrue(d.DeviceDHCP)
+	hasDHCP := ptr.Deref(d.DeviceDHCP, false)
 
 	switch {
 	case d.DeviceBond != nil:
@@ -132,7 +133,7 @@ func (x *links) link(field, name string, d *v1alpha1.Device) {
 		x.bridge(field+".bridge", name, d.DeviceBridge, common)
 	case d.DeviceWireguardConfig != nil:
 		x.wireguard(field+".wireguard", name, d.DeviceWireguardConfig, common)
-	case isTrue(d.DeviceDummy):
+	case ptr.Deref(d.DeviceDummy, false):
 		doc := network.NewDummyLinkConfigV1Alpha1(name)
 		doc.CommonLinkConfig = common
 		x.docs = append(x.docs, doc)
@@ -148,7 +149,8 @@ func (x *links) link(field, name string, d *v1alpha1.Device) {
 }
 
 func isVirtual(d *v1alpha1.Device) bool {
-	return d.DeviceBond != nil || d.DeviceBridge != nil || d.DeviceWireguardConfig != nil || isTrue(d.DeviceDummy)
+	return d.DeviceBond != nil || d.DeviceBridge != nil || d.DeviceWireguardConfig != nil ||
+		ptr.Deref(d.DeviceDummy, false)
 }
 
 // refuse names what no document can say.
@@ -161,14 +163,14 @@ func (x *links) refuse(field string, d *v1alpha1.Device) {
 		x.add(field+".bridgePort", "has no form since Talos 1.12: name the link in bridge.interfaces of the bridge")
 	}
 
-	if isTrue(d.DeviceIgnore) {
+	if ptr.Deref(d.DeviceIgnore, false) {
 		x.add(field+".ignore", "has no form since Talos 1.12: leave the link out; links without a document are not "+
 			"configured as soon as one link has a document")
 	}
 
 	kinds := 0
 	for _, is := range []bool{
-		d.DeviceBond != nil, d.DeviceBridge != nil, d.DeviceWireguardConfig != nil, isTrue(d.DeviceDummy),
+		d.DeviceBond != nil, d.DeviceBridge != nil, d.DeviceWireguardConfig != nil, ptr.Deref(d.DeviceDummy, false),
 	} {
 		if is {
 			kinds++
@@ -358,7 +360,7 @@ func (x *links) dhcp(field, name string, o *v1alpha1.DHCPOptions) {
 		x.docs = append(x.docs, doc)
 	}
 
-	if !isTrue(o.DHCPIPv6) {
+	if !ptr.Deref(o.DHCPIPv6, false) {
 		return
 	}
 
@@ -427,7 +429,7 @@ func (x *links) vlan(field, parent string, v *v1alpha1.Vlan) {
 	doc.CommonLinkConfig = x.common(field, int(v.VlanMTU), withCIDR(v.VlanAddresses, v.VlanCIDR), v.VlanRoutes)
 	x.docs = append(x.docs, doc)
 
-	if isTrue(v.VlanDHCP) {
+	if ptr.Deref(v.VlanDHCP, false) {
 		x.dhcp(field+".dhcpOptions", name, v.VlanDHCPOptions)
 	}
 

@@ -9,6 +9,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config/types/runtime/extensions"
 	"github.com/siderolabs/talos/pkg/machinery/config/types/v1alpha1"
 	"github.com/siderolabs/talos/pkg/machinery/nethelpers"
+	"k8s.io/utils/ptr"
 
 	"github.com/talos-operator/talos-operator/internal/imagefactory"
 )
@@ -180,11 +181,9 @@ func (n *Node) Addresses() []string {
 
 // SchedulesOnControlPlanes reports whether workloads run on control planes.
 func (c *Config) SchedulesOnControlPlanes() bool {
-	return isTrue(c.AllowSchedulingOnControlPlanes) || c.AllowSchedulingOnControlPlanes == nil &&
-		isTrue(c.AllowSchedulingOnMasters)
+	return ptr.Deref(c.AllowSchedulingOnControlPlanes, false) || c.AllowSchedulingOnControlPlanes == nil &&
+		ptr.Deref(c.AllowSchedulingOnMasters, false)
 }
-
-func isTrue(b *bool) bool { return b != nil && *b }
 
 // DefaultTalosVersion is the version without talosVersion: that of the library that writes the machine configs.
 const DefaultTalosVersion = "v1.13.9"

@@ -11,13 +11,14 @@ import (
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/keyref"
 )
 
 // Endpoint checks the URL of a Kubernetes API. Talos itself escapes what is no URL and accepts it.
 func Endpoint(field, endpoint string) Failures {
 	fail := func(what string) Failures {
 		return Failures{{
-			Field: field, Problem: fmt.Sprintf("%q %s", withoutUserinfo(endpoint), what),
+			Field: field, Problem: fmt.Sprintf("%q %s", keyref.WithoutUser(endpoint), what),
 			Remedy: "write it like https://10.0.0.10:6443",
 		}}
 	}
@@ -56,14 +57,6 @@ func Endpoint(field, endpoint string) Failures {
 	}
 
 	return nil
-}
-
-func withoutUserinfo(text string) string {
-	if at := strings.LastIndex(text, "@"); at >= 0 {
-		return "…" + text[at:]
-	}
-
-	return text
 }
 
 // ClusterSubnets are the networks inside a cluster, and the addresses that must lie outside of them.

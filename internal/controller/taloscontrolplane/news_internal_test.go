@@ -2,7 +2,6 @@ package taloscontrolplane
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/safety"
+	"github.com/talos-operator/talos-operator/test/news"
 	"github.com/talos-operator/talos-operator/test/pki"
 )
 
@@ -54,28 +54,9 @@ func TestRebootsAreNoNews(t *testing.T) {
 
 	held.State.Runtime.Bootstrap = &clusterstate.Bootstrap{EstablishedAt: &at}
 
-	for i, step := range []struct {
-		status metav1.ConditionStatus
-		phase  v1alpha1.ChangePhase
-		want   bool
-	}{
-		{metav1.ConditionTrue, "", true},
-		{metav1.ConditionFalse, v1alpha1.ChangeRebooting, false},
-		{metav1.ConditionFalse, v1alpha1.ChangeSettling, false},
-		{metav1.ConditionTrue, "", false},
-		{metav1.ConditionFalse, "", true},
-		{metav1.ConditionTrue, "", true},
-	} {
+	news.Reboots(t, told, "cp-0", at, func(m v1alpha1.TalosMachine) error {
 		if err := r.Client.Get(t.Context(), client.ObjectKeyFromObject(cp), cp); err != nil {
-			t.Fatal(err)
-		}
-
-		m := v1alpha1.TalosMachine{ObjectMeta: metav1.ObjectMeta{Name: "cp-0"}}
-		m.Status.WorkingHash = "hash"
-		m.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: step.status, Message: "it boots"}}
-
-		if step.phase != "" {
-			m.Status.Change = &v1alpha1.MachineChange{Phase: step.phase, Since: metav1.NewTime(at)}
+			return err
 		}
 
 		s := &scope{
@@ -83,20 +64,9 @@ func TestRebootsAreNoNews(t *testing.T) {
 			version: "v1.36.2", etcd: safety.EtcdHealth{Healthy: true, Voting: []string{"cp-0"}},
 			quorum: safety.QuorumView{State: safety.QuorumHeld},
 		}
-		if _, err := r.finish(t.Context(), s, ctrl.Result{}, nil); err != nil {
-			t.Fatal(err)
-		}
 
-		var got []string
+		_, err := r.finish(t.Context(), s, ctrl.Result{}, nil)
 
-		for len(told.Events) > 0 {
-			if text := <-told.Events; strings.Contains(text, " Ready is ") {
-				got = append(got, text)
-			}
-		}
-
-		if len(got) > 0 != step.want {
-			t.Errorf("step %d: told %q", i, got)
-		}
-	}
+		return err
+	})
 }

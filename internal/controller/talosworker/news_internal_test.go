@@ -1,7 +1,6 @@
 package talosworker
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/test/news"
 )
 
 // TestRebootsAreNoNews: the reboots of a rollout, whose plan is told, are not told by the group; a machine that is lost is.
@@ -33,44 +33,15 @@ func TestRebootsAreNoNews(t *testing.T) {
 		Clock: testclock.NewFakePassiveClock(at), Resync: time.Minute,
 	}
 
-	for i, step := range []struct {
-		status metav1.ConditionStatus
-		phase  v1alpha1.ChangePhase
-		want   bool
-	}{
-		{metav1.ConditionTrue, "", true},
-		{metav1.ConditionFalse, v1alpha1.ChangeRebooting, false},
-		{metav1.ConditionFalse, v1alpha1.ChangeSettling, false},
-		{metav1.ConditionTrue, "", false},
-		{metav1.ConditionFalse, "", true},
-		{metav1.ConditionTrue, "", true},
-	} {
+	news.Reboots(t, told, "w-0", at, func(m v1alpha1.TalosMachine) error {
 		if err := r.Client.Get(t.Context(), client.ObjectKeyFromObject(w), w); err != nil {
-			t.Fatal(err)
-		}
-
-		m := machineWith("w-0", step.status)
-		m.Status.WorkingHash = "hash"
-
-		if step.phase != "" {
-			m.Status.Change = &v1alpha1.MachineChange{Phase: step.phase, Since: metav1.NewTime(at)}
+			return err
 		}
 
 		s := &scope{worker: w, base: w.DeepCopy(), machines: []v1alpha1.TalosMachine{m}, listed: true, valid: true}
-		if _, err := r.finish(t.Context(), s, ctrl.Result{}, nil); err != nil {
-			t.Fatal(err)
-		}
 
-		var got []string
+		_, err := r.finish(t.Context(), s, ctrl.Result{}, nil)
 
-		for len(told.Events) > 0 {
-			if text := <-told.Events; strings.Contains(text, " Ready is ") {
-				got = append(got, text)
-			}
-		}
-
-		if len(got) > 0 != step.want {
-			t.Errorf("step %d: told %q", i, got)
-		}
-	}
+		return err
+	})
 }

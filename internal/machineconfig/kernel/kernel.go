@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	api "github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/optional"
 )
 
 // Settings are those of the kernel of one machine, or of a group.
@@ -36,22 +37,13 @@ func Of(o *api.KernelOptions, sysctls, sysfs map[string]string) Settings {
 
 // Merge returns the settings of a group, replaced by those that a machine has itself, whatever the spelling of both.
 func Merge(group, machine Settings) Settings {
-	out := Settings{
-		Modules: slices.Clone(group.Modules),
+	return Settings{
+		Modules: optional.Merge(group.Modules, machine.Modules, func(m api.KernelModule) string {
+			return sameModule(m.Name)
+		}),
 		Sysctls: mergeFiles(kernel.Sysctl, group.Sysctls, machine.Sysctls),
 		Sysfs:   mergeFiles(kernel.Sysfs, group.Sysfs, machine.Sysfs),
 	}
-
-	for _, own := range machine.Modules {
-		at := slices.IndexFunc(out.Modules, func(m api.KernelModule) bool { return isSame(m.Name, own.Name) })
-		if at < 0 {
-			out.Modules = append(out.Modules, own)
-		} else {
-			out.Modules[at] = own
-		}
-	}
-
-	return out
 }
 
 func mergeFiles(kind string, group, machine map[string]string) map[string]string {
@@ -98,9 +90,7 @@ func Apply(s Settings, m *v1alpha1.MachineConfig) {
 	}
 }
 
-// isSame compares names of modules as the kernel does.
-func isSame(a, b string) bool { return sameModule(a) == sameModule(b) }
-
+// sameModule returns the same text for names that the kernel does not distinguish.
 func sameModule(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
 // pathOf is the file that Talos writes to: names are taken as sysctl.d takes them, where the first separator decides.

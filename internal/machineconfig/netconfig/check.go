@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
@@ -307,7 +308,7 @@ func (c *checker) enslaved(all []v1alpha1.NetworkInterface) {
 			continue
 		}
 
-		if len(one.Addresses)+len(one.Routes) > 0 || isTrue(one.DHCP) || one.VIP != nil {
+		if len(one.Addresses)+len(one.Routes) > 0 || ptr.Deref(one.DHCP, false) || one.VIP != nil {
 			c.add(field.Forbidden(interfacePath(i),
 				one.Name+" is a member of "+master+" and cannot have addresses or routes; give them to "+master))
 		}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
@@ -33,11 +34,11 @@ type link struct {
 }
 
 func ofInterface(path *field.Path, i v1alpha1.NetworkInterface) link {
-	return link{path, isTrue(i.DHCP), i.DHCPOptions, i.Addresses, i.Routes, i.MTU, i.VIP}
+	return link{path, ptr.Deref(i.DHCP, false), i.DHCPOptions, i.Addresses, i.Routes, i.MTU, i.VIP}
 }
 
 func ofVLAN(path *field.Path, v v1alpha1.VLAN) link {
-	return link{path, isTrue(v.DHCP), v.DHCPOptions, v.Addresses, v.Routes, v.MTU, v.VIP}
+	return link{path, ptr.Deref(v.DHCP, false), v.DHCPOptions, v.Addresses, v.Routes, v.MTU, v.VIP}
 }
 
 func interfacePath(i int) *field.Path { return field.NewPath(Root, "interfaces").Index(i) }
@@ -60,13 +61,15 @@ func parsePrefix(path *field.Path, text string) (netip.Prefix, *field.Error) {
 	return prefix, nil
 }
 
-func isTrue(b *bool) bool { return b != nil && *b }
-
 // wants tells for which families a link requests addresses.
 func (l link) wants() (v4, v6 bool) {
 	if !l.dhcp {
 		return false, false
 	}
 
-	return l.options == nil || l.options.IPv4 == nil || *l.options.IPv4, l.options != nil && isTrue(l.options.IPv6)
+	if l.options == nil {
+		return true, false
+	}
+
+	return ptr.Deref(l.options.IPv4, true), ptr.Deref(l.options.IPv6, false)
 }

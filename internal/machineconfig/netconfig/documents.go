@@ -9,6 +9,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config/types/network"
 	"github.com/siderolabs/talos/pkg/machinery/nethelpers"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/keyref"
@@ -78,12 +79,13 @@ func (d *documents) reachable(all []v1alpha1.NetworkInterface) {
 	}
 
 	for _, one := range all {
-		if one.Name != "lo" && !isTrue(one.Dummy) && one.WireGuard == nil && (len(one.Addresses) > 0 || isTrue(one.DHCP)) {
+		if one.Name != "lo" && !ptr.Deref(one.Dummy, false) && one.WireGuard == nil &&
+			(len(one.Addresses) > 0 || ptr.Deref(one.DHCP, false)) {
 			return
 		}
 
 		for _, vlan := range one.VLANs {
-			if len(vlan.Addresses) > 0 || isTrue(vlan.DHCP) {
+			if len(vlan.Addresses) > 0 || ptr.Deref(vlan.DHCP, false) {
 				return
 			}
 		}
@@ -95,7 +97,7 @@ func (d *documents) reachable(all []v1alpha1.NetworkInterface) {
 }
 
 func (d *documents) one(path *field.Path, i v1alpha1.NetworkInterface) {
-	if isTrue(i.Ignore) {
+	if ptr.Deref(i.Ignore, false) {
 		return // links without a document are left alone once another one has a document, which reachable makes sure of
 	}
 
@@ -117,7 +119,7 @@ func (d *documents) one(path *field.Path, i v1alpha1.NetworkInterface) {
 		d.docs = append(d.docs, doc)
 	case i.WireGuard != nil:
 		d.docs = append(d.docs, d.wireGuard(path.Child("wireguard"), name, i.WireGuard, common))
-	case isTrue(i.Dummy):
+	case ptr.Deref(i.Dummy, false):
 		doc := network.NewDummyLinkConfigV1Alpha1(name)
 		doc.CommonLinkConfig = common
 		d.docs = append(d.docs, doc)

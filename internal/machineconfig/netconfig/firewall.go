@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/optional"
 )
 
 // FirewallRoot is the name of the field, with which the paths of errors begin.
@@ -136,11 +137,7 @@ func checkSource(path *field.Path, from v1alpha1.FirewallSource) field.ErrorList
 // and rules by their names. Both may be nil.
 func MergeFirewalls(group, machine *v1alpha1.IngressFirewall) *v1alpha1.IngressFirewall {
 	if group == nil || machine == nil {
-		if machine == nil {
-			return group
-		}
-
-		return machine
+		return optional.Either(group, machine)
 	}
 
 	out := &v1alpha1.IngressFirewall{DefaultAction: group.DefaultAction}
@@ -148,14 +145,8 @@ func MergeFirewalls(group, machine *v1alpha1.IngressFirewall) *v1alpha1.IngressF
 		out.DefaultAction = machine.DefaultAction
 	}
 
-	for _, rule := range group.Rules {
-		own := func(other v1alpha1.FirewallRule) bool { return other.Name == rule.Name }
-		if !slices.ContainsFunc(machine.Rules, own) {
-			out.Rules = append(out.Rules, rule)
-		}
-	}
-
-	out.Rules = append(out.Rules, machine.Rules...)
+	name := func(r v1alpha1.FirewallRule) string { return r.Name }
+	out.Rules = append(optional.Without(group.Rules, machine.Rules, name), machine.Rules...)
 
 	return out
 }

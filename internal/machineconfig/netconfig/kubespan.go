@@ -13,8 +13,10 @@ import (
 	talosv1alpha1 "github.com/siderolabs/talos/pkg/machinery/config/types/v1alpha1"
 	"github.com/siderolabs/talos/pkg/machinery/constants"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/keyref"
 )
 
 // Roots of the paths of fields that all machines of a cluster share.
@@ -38,7 +40,7 @@ type Cluster struct {
 }
 
 // KubeSpans tells whether the machines are connected by KubeSpan.
-func (c Cluster) KubeSpans() bool { return c.KubeSpan != nil && isTrue(c.KubeSpan.Enabled) }
+func (c Cluster) KubeSpans() bool { return c.KubeSpan != nil && ptr.Deref(c.KubeSpan.Enabled, false) }
 
 // Check returns what cannot work. at is the path of the object that has the fields; nil if they are at the top.
 func (c Cluster) Check(at *field.Path) field.ErrorList {
@@ -115,7 +117,7 @@ func (c Cluster) discovers() bool {
 	r := c.Discovery.Registries
 
 	return r == nil || r.Service == nil || r.Service.Enabled == nil || *r.Service.Enabled ||
-		r.Kubernetes != nil && isTrue(r.Kubernetes.Enabled)
+		r.Kubernetes != nil && ptr.Deref(r.Kubernetes.Enabled, false)
 }
 
 func (c Cluster) checkDiscovery(path *field.Path) field.ErrorList {
@@ -129,11 +131,11 @@ func (c Cluster) checkDiscovery(path *field.Path) field.ErrorList {
 	path = path.Child("registries")
 
 	if r.Service != nil && r.Service.Endpoint != "" && !isService(r.Service.Endpoint) {
-		errs = append(errs, field.Invalid(path.Child("service", "endpoint"), withoutUser(r.Service.Endpoint),
+		errs = append(errs, field.Invalid(path.Child("service", "endpoint"), keyref.WithoutUser(r.Service.Endpoint),
 			"is not a URL with http or https, a host, and no path, such as https://discovery.example.org:3000"))
 	}
 
-	if r.Kubernetes == nil || !isTrue(r.Kubernetes.Enabled) {
+	if r.Kubernetes == nil || !ptr.Deref(r.Kubernetes.Enabled, false) {
 		return errs
 	}
 
@@ -152,15 +154,6 @@ func isService(text string) bool {
 
 	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Hostname() != "" && u.User == nil &&
 		strings.Trim(u.Path, "/") == "" && u.RawQuery == "" && u.Fragment == ""
-}
-
-// withoutUser is a URL without the credentials that it may hold.
-func withoutUser(text string) string {
-	if at := strings.LastIndex(text, "@"); at >= 0 {
-		return "…" + text[at:]
-	}
-
-	return text
 }
 
 // CheckMachine returns what of a machine cannot work in the cluster.

@@ -6,9 +6,11 @@ import (
 
 	talosv1alpha1 "github.com/siderolabs/talos/pkg/machinery/config/types/v1alpha1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/keyref"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/optional"
 )
 
 // The fields below are deprecated by Talos 1.12, but they are the only ones that earlier versions know.
@@ -62,9 +64,9 @@ func (l *legacy) device(path *field.Path, i v1alpha1.NetworkInterface) *talosv1a
 
 	device := &talosv1alpha1.Device{
 		DeviceInterface: i.Name, DeviceAddresses: i.Addresses, DeviceMTU: int(i.MTU), DeviceRoutes: l.routes(path, i.Routes),
-		DeviceDHCP: trueOrNil(i.DHCP), DeviceDHCPOptions: l.dhcp(link), DeviceVIPConfig: l.vip(path.Child("vip"), i.VIP),
-		DeviceDummy: trueOrNil(i.Dummy),
-		DeviceBond:  l.bond(path.Child("bond"), i.Bond), DeviceIgnore: trueOrNil(i.Ignore),
+		DeviceDHCP: optional.TrueOrNil(i.DHCP), DeviceDHCPOptions: l.dhcp(link),
+		DeviceVIPConfig: l.vip(path.Child("vip"), i.VIP), DeviceDummy: optional.TrueOrNil(i.Dummy),
+		DeviceBond: l.bond(path.Child("bond"), i.Bond), DeviceIgnore: optional.TrueOrNil(i.Ignore),
 		DeviceWireguardConfig: l.wireGuard(path.Child("wireguard"), i.WireGuard),
 	}
 
@@ -96,7 +98,7 @@ func (l *legacy) device(path *field.Path, i v1alpha1.NetworkInterface) *talosv1a
 
 		device.DeviceVlans = append(device.DeviceVlans, &talosv1alpha1.Vlan{
 			VlanID: uint16(v.ID), VlanAddresses: v.Addresses, VlanMTU: uint32(v.MTU),
-			VlanRoutes: l.routes(at, v.Routes), VlanDHCP: trueOrNil(v.DHCP), VlanDHCPOptions: l.dhcp(ofVLAN(at, v)),
+			VlanRoutes: l.routes(at, v.Routes), VlanDHCP: optional.TrueOrNil(v.DHCP), VlanDHCPOptions: l.dhcp(ofVLAN(at, v)),
 			VlanVIP: l.vip(at.Child("vip"), v.VIP),
 		})
 	}
@@ -115,7 +117,7 @@ func (l *legacy) dhcp(link link) *talosv1alpha1.DHCPOptions {
 	at := link.path.Child("dhcpOptions")
 	v4, v6 := link.wants()
 
-	l.unsupported(at.Child("ignoreHostname"), isTrue(o.IgnoreHostname))
+	l.unsupported(at.Child("ignoreHostname"), ptr.Deref(o.IgnoreHostname, false))
 	l.unsupported(at.Child("clientIdentifier"), o.ClientIdentifier == "none" || o.ClientIdentifier == "duid" && v4)
 
 	out := &talosv1alpha1.DHCPOptions{
@@ -213,11 +215,3 @@ func (l *legacy) bond(path *field.Path, b *v1alpha1.Bond) *talosv1alpha1.Bond {
 }
 
 func or0[T uint8 | uint16 | uint32](n *int32) T { return T(orZero(n)) }
-
-func trueOrNil(b *bool) *bool {
-	if !isTrue(b) {
-		return nil
-	}
-
-	return b
-}

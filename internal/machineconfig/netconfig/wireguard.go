@@ -8,6 +8,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config/types/network"
 	talosv1alpha1 "github.com/siderolabs/talos/pkg/machinery/config/types/v1alpha1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
@@ -25,7 +26,7 @@ func (c *checker) wireGuard(path *field.Path, i v1alpha1.NetworkInterface) {
 
 	path = path.Child("wireguard")
 
-	if isTrue(i.DHCP) || i.VIP != nil || len(i.VLANs) > 0 {
+	if ptr.Deref(i.DHCP, false) || i.VIP != nil || len(i.VLANs) > 0 {
 		c.add(field.Forbidden(path, "a tunnel has no Ethernet: remove dhcp, vip and vlans"))
 	}
 

@@ -8,7 +8,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"net/url"
-	"slices"
 
 	"github.com/siderolabs/crypto/x509"
 	docconfig "github.com/siderolabs/talos/pkg/machinery/config/config"
@@ -19,6 +18,7 @@ import (
 
 	api "github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/keyref"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/optional"
 )
 
 // Root is the name of the field, with which the paths of errors begin.
@@ -27,35 +27,16 @@ const Root = "registries"
 // Merge returns the registries of a group, each mirror and each host replaced by that of the machine.
 func Merge(group, machine *api.Registries) *api.Registries {
 	if group == nil || machine == nil {
-		if machine != nil {
-			return machine
-		}
-
-		return group
+		return optional.Either(group, machine)
 	}
 
 	return &api.Registries{
-		Mirrors: merge(group.Mirrors, machine.Mirrors, func(m api.RegistryMirror) string { return m.Registry }),
-		Config:  merge(group.Config, machine.Config, hostOf),
+		Mirrors: optional.Merge(group.Mirrors, machine.Mirrors, func(m api.RegistryMirror) string { return m.Registry }),
+		Config:  optional.Merge(group.Config, machine.Config, hostOf),
 	}
 }
 
 func hostOf(c api.RegistryConfig) string { return c.Host }
-
-func merge[T any](group, machine []T, name func(T) string) []T {
-	out := slices.Clone(group)
-
-	for _, own := range machine {
-		at := slices.IndexFunc(out, func(one T) bool { return name(one) == name(own) })
-		if at < 0 {
-			out = append(out, own)
-		} else {
-			out[at] = own
-		}
-	}
-
-	return out
-}
 
 // Without returns the registries of a group without the hosts that a machine configures itself.
 func Without(group, machine *api.Registries) *api.Registries {
@@ -64,9 +45,7 @@ func Without(group, machine *api.Registries) *api.Registries {
 	}
 
 	out := *group
-	out.Config = slices.DeleteFunc(slices.Clone(group.Config), func(c api.RegistryConfig) bool {
-		return slices.ContainsFunc(machine.Config, func(own api.RegistryConfig) bool { return own.Host == c.Host })
-	})
+	out.Config = optional.Without(group.Config, machine.Config, hostOf)
 
 	return &out
 }
@@ -182,12 +161,12 @@ func Documents(r *api.Registries, values keyref.Values) ([]docconfig.Document, f
 
 	for _, mirror := range r.Mirrors {
 		doc := cri.NewRegistryMirrorConfigV1Alpha1(mirror.Registry)
-		doc.RegistrySkipFallback = trueOrNil(mirror.SkipFallback)
+		doc.RegistrySkipFallback = optional.TrueOrNil(mirror.SkipFallback)
 
 		for _, endpoint := range mirror.Endpoints {
 			if u, err := url.Parse(endpoint); err == nil {
 				doc.RegistryEndpoints = append(doc.RegistryEndpoints, cri.RegistryEndpoint{
-					EndpointURL: meta.URL{URL: u}, EndpointOverridePath: trueOrNil(mirror.OverridePath),
+					EndpointURL: meta.URL{URL: u}, EndpointOverridePath: optional.TrueOrNil(mirror.OverridePath),
 				})
 			}
 		}
@@ -205,7 +184,7 @@ func Documents(r *api.Registries, values keyref.Values) ([]docconfig.Document, f
 
 		if h.hasTLS() {
 			doc := cri.NewRegistryTLSConfigV1Alpha1(h.name)
-			doc.TLSCA, doc.TLSInsecureSkipVerify = h.ca, trueOrNil(&h.insecure)
+			doc.TLSCA, doc.TLSInsecureSkipVerify = h.ca, optional.TrueOrNil(&h.insecure)
 
 			if h.crt != "" {
 				doc.TLSClientIdentity = &meta.CertificateAndKey{Cert: h.crt, Key: h.key}
@@ -234,8 +213,8 @@ func Legacy(r *api.Registries, values keyref.Values, m *v1alpha1.MachineConfig) 
 
 		into.RegistryMirrors[mirror.Registry] = &v1alpha1.RegistryMirrorConfig{
 			MirrorEndpoints:    mirror.Endpoints,
-			MirrorOverridePath: trueOrNil(mirror.OverridePath),
-			MirrorSkipFallback: trueOrNil(mirror.SkipFallback),
+			MirrorOverridePath: optional.TrueOrNil(mirror.OverridePath),
+			MirrorSkipFallback: optional.TrueOrNil(mirror.SkipFallback),
 		}
 	}
 
@@ -264,7 +243,7 @@ func legacyHost(h host) *v1alpha1.RegistryConfig {
 
 	if h.hasTLS() {
 		out.RegistryTLS = &v1alpha1.RegistryTLSConfig{
-			TLSCA: v1alpha1.Base64Bytes(h.ca), TLSInsecureSkipVerify: trueOrNil(&h.insecure),
+			TLSCA: v1alpha1.Base64Bytes(h.ca), TLSInsecureSkipVerify: optional.TrueOrNil(&h.insecure),
 		}
 
 		if h.crt != "" {
@@ -273,12 +252,4 @@ func legacyHost(h host) *v1alpha1.RegistryConfig {
 	}
 
 	return out
-}
-
-func trueOrNil(b *bool) *bool {
-	if b == nil || !*b {
-		return nil
-	}
-
-	return b
 }

@@ -3,8 +3,6 @@ package registry
 import (
 	"encoding/base64"
 	"encoding/pem"
-	"regexp"
-	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -106,24 +104,13 @@ func Secrets(r *api.Registries) []keyref.Ref {
 			out = append(out, keyref.Ref{
 				Field: configPath(c.Host).Child(v.group, v.field).String(), From: *v.from,
 				Document: documents[v.group] + "/" + c.Host, Path: v.path,
-				Legacy: "machine.registries.config" + keyOf(c.Host) + "." + v.group + "." + v.path,
+				Legacy: keyref.JoinPath("machine.registries.config", c.Host) + "." + v.group + "." + v.path,
 				Form:   v.form, Fits: v.fits, Exact: v.path == "password",
 			})
 		}
 	}
 
 	return out
-}
-
-var plainKey = regexp.MustCompile(`^[A-Za-z0-9_$-]+$`)
-
-// keyOf is how a difference writes the key of a mapping.
-func keyOf(host string) string {
-	if plainKey.MatchString(host) {
-		return "." + host
-	}
-
-	return "[" + strconv.Quote(host) + "]"
 }
 
 func isUser(text string) bool { return keyref.IsLine(text) && !strings.Contains(text, ":") }

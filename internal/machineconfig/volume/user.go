@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	api "github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/optional"
 )
 
 // fileSystems and userTypes are what Talos calls what a spec names.
@@ -32,26 +33,16 @@ var (
 // mergeNamed returns the volumes of a group, each replaced by that of the same name of a machine, sorted by name.
 // inherit gives one of a machine what it keeps of that of the group; nil for nothing.
 func mergeNamed[T any](group, machine []T, name func(T) string, inherit func(group, machine T) T) []T {
-	var out []T
-
 	own := slices.Clone(machine)
 
-	for _, g := range group {
-		at := slices.IndexFunc(own, func(m T) bool { return name(m) == name(g) })
-
-		switch {
-		case at < 0:
-			out = append(out, g)
-		case inherit != nil:
-			own[at] = inherit(g, own[at])
+	for i := range own {
+		at := slices.IndexFunc(group, func(g T) bool { return name(g) == name(own[i]) })
+		if at >= 0 && inherit != nil {
+			own[i] = inherit(group[at], own[i])
 		}
 	}
 
-	out = append(out, own...)
-
-	slices.SortStableFunc(out, func(a, b T) int { return strings.Compare(name(a), name(b)) })
-
-	return out
+	return optional.MergeSorted(group, own, name)
 }
 
 // inheritUser keeps no encryption for a directory, which cannot have one.

@@ -20,6 +20,7 @@ import (
 
 	api "github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/keyref"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/optional"
 )
 
 // Root is the name of the field, with which the paths of errors begin.
@@ -63,11 +64,7 @@ func all(v *api.Volumes) []system {
 // encryption, which a machine that says nothing about it keeps: it is not turned off by giving one another size.
 func Merge(group, machine *api.Volumes) *api.Volumes {
 	if group == nil || machine == nil {
-		if machine != nil {
-			return machine
-		}
-
-		return group
+		return optional.Either(group, machine)
 	}
 
 	out := *group
@@ -88,11 +85,7 @@ func Merge(group, machine *api.Volumes) *api.Volumes {
 
 func mergeOptions(group, machine *api.VolumeOptions) *api.VolumeOptions {
 	if group == nil || machine == nil || machine.Encryption != nil {
-		if machine != nil {
-			return machine
-		}
-
-		return group
+		return optional.Either(group, machine)
 	}
 
 	out := *machine

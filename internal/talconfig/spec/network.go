@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	talosv1alpha1 "github.com/siderolabs/talos/pkg/machinery/config/types/v1alpha1"
+	"k8s.io/utils/ptr"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
@@ -109,12 +110,13 @@ const (
 
 // isValid reports whether the API accepts an interface, as far as the rules go that only the API has.
 func isValid(i v1alpha1.NetworkInterface) bool {
-	hasOther := isTrue(i.DHCP) || len(i.Addresses)+len(i.Routes)+len(i.VLANs) > 0 || i.VIP != nil || i.Bond != nil ||
+	hasOther := ptr.Deref(i.DHCP, false) || len(i.Addresses)+len(i.Routes)+len(i.VLANs) > 0 || i.VIP != nil ||
+		i.Bond != nil ||
 		i.Bridge != nil
-	isVirtual := i.Bond != nil || i.Bridge != nil || isTrue(i.Dummy)
+	isVirtual := i.Bond != nil || i.Bridge != nil || ptr.Deref(i.Dummy, false)
 
 	switch {
-	case (i.Name == "") == (i.Selector == nil), isVirtual && i.Name == "", isTrue(i.Ignore) && hasOther,
+	case (i.Name == "") == (i.Selector == nil), isVirtual && i.Name == "", ptr.Deref(i.Ignore, false) && hasOther,
 		len(i.VLANs) > mostVLANs, len(i.Addresses) > mostAddresses,
 		i.Bond != nil && (len(i.Bond.Interfaces) == 0) == (len(i.Bond.Selectors) == 0):
 		return false
@@ -122,8 +124,6 @@ func isValid(i v1alpha1.NetworkInterface) bool {
 
 	return !slices.ContainsFunc(i.VLANs, func(v v1alpha1.VLAN) bool { return len(v.Addresses) > mostAddresses })
 }
-
-func isTrue(b *bool) bool { return b != nil && *b }
 
 func dhcp(o *talosv1alpha1.DHCPOptions) *v1alpha1.DHCPOptions {
 	if o == nil || o.DHCPDUIDv6 != "" {
