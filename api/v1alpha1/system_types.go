@@ -67,9 +67,14 @@ type KeyReference struct {
 }
 
 // WatchdogTimer is a timer of the hardware that resets the machine, unless Talos restarts it in time.
+// +kubebuilder:validation:MinProperties=1
+// +kubebuilder:validation:XValidation:rule="!has(self.enabled) || self.enabled ? has(self.device) : !has(self.device) && !has(self.timeout)",message="device is required unless enabled is false, and then neither device nor timeout is valid"
 type WatchdogTimer struct {
-	// device of the timer, for example /dev/watchdog0.
-	// +required
+	// enabled is false for a machine without the timer of its group. Default: true.
+	// +optional
+	Enabled *bool `json:"enabled,omitempty"`
+	// device of the timer, for example /dev/watchdog0. Required, unless enabled is false.
+	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^/dev/watchdog[0-9]*$`
@@ -85,7 +90,11 @@ type WatchdogTimer struct {
 
 // Logging determines where logs are sent.
 // +kubebuilder:validation:MinProperties=1
+// +kubebuilder:validation:XValidation:rule="(!has(self.enabled) || self.enabled) == (has(self.destinations) || has(self.kernel))",message="set destinations, kernel or both, unless enabled is false; then neither is valid"
 type Logging struct {
+	// enabled is false for a machine that sends no logs, although its group does. Default: true.
+	// +optional
+	Enabled *bool `json:"enabled,omitempty"`
 	// destinations of the logs of services, as lines of JSON. Those of a machine replace those of its group as a whole.
 	// +optional
 	// +listType=map
@@ -184,16 +193,22 @@ type HostDNS struct {
 type TalosRole string
 
 // KubernetesTalosAPIAccess lets Pods use the Talos API.
+// +kubebuilder:validation:MinProperties=1
+// +kubebuilder:validation:XValidation:rule="!has(self.enabled) || self.enabled ? has(self.allowedRoles) && has(self.allowedKubernetesNamespaces) : !has(self.allowedRoles) && !has(self.allowedKubernetesNamespaces)",message="allowedRoles and allowedKubernetesNamespaces are required unless enabled is false; then neither is valid"
 type KubernetesTalosAPIAccess struct {
+	// enabled is false for a machine whose API no Pod may use, although the group allows it. Default: true.
+	// +optional
+	Enabled *bool `json:"enabled,omitempty"`
 	// allowedRoles are the roles that a Pod may get: os:admin, os:operator, os:reader, os:etcd:backup. With os:admin, it can
-	// read all keys of the cluster.
-	// +required
+	// read all keys of the cluster. Required, unless enabled is false.
+	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=8
 	AllowedRoles []TalosRole `json:"allowedRoles,omitempty"`
 	// allowedKubernetesNamespaces are those of the Pods. A user who may create a TalosServiceAccount there has the roles.
-	// +required
+	// Required, unless enabled is false.
+	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32

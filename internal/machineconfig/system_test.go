@@ -205,6 +205,79 @@ func TestSystemOff(t *testing.T) {
 	}
 }
 
+// TestSystemOffOnAMachine: a machine that turns off what its group sets has the configuration of a group without it, and
+// keeps everything else. What the group has turned off, a machine can have.
+func TestSystemOffOnAMachine(t *testing.T) {
+	t.Parallel()
+
+	for name, tt := range map[string]struct {
+		off    string
+		remove func(*v1alpha1.SystemOptions)
+	}{
+		"watchdog": {"watchdogTimer: {enabled: false}", func(o *v1alpha1.SystemOptions) { o.WatchdogTimer = nil }},
+		"logs":     {"logging: {enabled: false}", func(o *v1alpha1.SystemOptions) { o.Logging = nil }},
+		"access": {"features: {kubernetesTalosAPIAccess: {enabled: false}}", func(o *v1alpha1.SystemOptions) {
+			o.Features.KubernetesTalosAPIAccess = nil
+		}},
+	} {
+		for _, versions := range contracts {
+			in := plainInput(t, machineconfig.ControlPlane)
+			in.TalosVersion, in.KubernetesVersion = versions.talos, versions.kubernetes
+
+			made := func(o v1alpha1.SystemOptions) string {
+				in.System, in.Values = o, systemValues(t, o)
+
+				return string(render(t, in).Bytes)
+			}
+
+			group, machine := systemOf(t, allSettings), systemOf(t, tt.off)
+			all, off, back := made(group), made(system.Merge(group, machine)), made(system.Merge(machine, group))
+
+			tt.remove(&group)
+
+			if off == all || off != made(group) {
+				t.Errorf("%s of Talos %s is not off:\n%s", name, versions.talos, off)
+			}
+
+			if back != all {
+				t.Errorf("%s of Talos %s is not on again:\n%s", name, versions.talos, back)
+			}
+		}
+	}
+
+	// What is off is no setting of a control plane.
+	in := plainInput(t, machineconfig.Worker)
+	in.System = systemOf(t, "features: {kubernetesTalosAPIAccess: {enabled: false}}")
+	render(t, in)
+}
+
+// TestEntriesOff: a machine does without an entry of its group in the ways that the documentation says: a patch deletes a
+// certificate or a destination by its name, and an empty variable is set, and empty.
+func TestEntriesOff(t *testing.T) {
+	t.Parallel()
+
+	in := plainInput(t, machineconfig.ControlPlane)
+	in.System = system.Merge(systemOf(t, allSettings), systemOf(t, "environment: [{name: https_proxy}]"))
+	in.Values = systemValues(t, in.System)
+	in.Patches.Machine = []string{
+		"apiVersion: v1alpha1\nkind: TrustedRootsConfig\nname: open\n$patch: delete",
+		"apiVersion: v1alpha1\nkind: KmsgLogConfig\nname: collector\n$patch: delete",
+	}
+
+	config := render(t, in).Bytes
+	judge(t, config)
+
+	cfg, err := configloader.NewFromBytes(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	value, has := cfg.Environment().Variables()["https_proxy"]
+	if !has || value != "" || len(cfg.TrustedRoots().ExtraTrustedRootCertificates()) != 1 || len(cfg.Runtime().KmsgLogURLs()) != 0 {
+		t.Errorf("https_proxy is there: %t, %q\n%s", has, value, documentsOf(config, "TrustedRootsConfig"))
+	}
+}
+
 // TestSystemRefusals: what cannot work is refused with the path of the field, and no value is quoted.
 func TestSystemRefusals(t *testing.T) {
 	t.Parallel()
@@ -241,6 +314,13 @@ func TestSystemRefusals(t *testing.T) {
 		"value not read":  {"environment: [{name: a, valueFrom: {name: s, key: k}}]", "environment[a].valueFrom", "was not read"},
 		"resolver":        {"features: {hostDNS: {enabled: false, resolveMemberNames: true}}", "features.hostDNS", "is off"},
 		"forwarding":      {"features: {hostDNS: {enabled: false, forwardKubeDNSToHost: true}}", "features.hostDNS", "is off"},
+		"device, off":     {"watchdogTimer: {enabled: false, device: /dev/watchdog0}", "watchdogTimer", "is off with enabled: false; remove device"},
+		"timeout, off":    {"watchdogTimer: {enabled: false, timeout: 1m}", "watchdogTimer", "is off with enabled: false; remove device"},
+		"no device":       {"watchdogTimer: {enabled: true}", "watchdogTimer.device", "/dev/watchdog0"},
+		"logs, off":       {"logging: {enabled: false, destinations: [{endpoint: 'tcp://a:1'}]}", "logging", "remove destinations and kernel"},
+		"kernel, off":     {"logging: {enabled: false, kernel: [{name: a, url: 'tcp://a:1'}]}", "logging", "remove destinations and kernel"},
+		"logs, on":        {"logging: {enabled: true}", "logging", "destinations, kernel"},
+		"access, off":     {"features: {kubernetesTalosAPIAccess: {enabled: false, allowedRoles: ['os:reader']}}", "features.kubernetesTalosAPIAccess", "remove allowedRoles"},
 		"worker":          {"features: {kubernetesTalosAPIAccess: " + access + "}", "features.kubernetesTalosAPIAccess", "control-plane machines"},
 	} {
 		for _, version := range generations {

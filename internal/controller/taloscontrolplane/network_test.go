@@ -39,23 +39,55 @@ func TestNetworkSchema(t *testing.T) {
 		"interfaces: [{selector: {busPath: '*\") || glob(\"*'}}]":                                         "busPath",
 		"interfaces: [{name: b, bond: {mode: active-backup, interfaces: [a], selectors: [{driver: x}]}}]": "exactly one of interfaces and selectors",
 	} {
-		plane := &unstructured.Unstructured{}
-		manifest := "{apiVersion: talos-operator.io/v1alpha1, kind: TalosControlPlane, spec: {talosVersion: v1.13.9, " +
-			"kubernetesVersion: v1.36.2, endpoint: 'https://10.0.0.1:6443', machines: [{name: m, address: 10.0.0.2, network: {" +
-			network + "}}]}}"
+		e.schema("network: {"+network+"}", want)
+	}
+}
 
-		if err := yaml.Unmarshal([]byte(manifest), &plane.Object); err != nil {
-			t.Fatalf("%s: %v", network, err)
-		}
+// TestSystemSchema: the API server takes a setting that is on, or off, and refuses one that is both, or neither.
+func TestSystemSchema(t *testing.T) {
+	e := newEnv(t)
 
-		plane.SetNamespace(e.Namespace)
-		plane.SetName("network")
+	for settings, want := range map[string]string{
+		"watchdogTimer: {device: /dev/watchdog0}":                                                               "",
+		"watchdogTimer: {enabled: true, device: /dev/watchdog0}":                                                "",
+		"watchdogTimer: {enabled: false}":                                                                       "",
+		"watchdogTimer: {enabled: true}":                                                                        "device is required",
+		"watchdogTimer: {timeout: 1m}":                                                                          "device is required",
+		"watchdogTimer: {enabled: false, device: /dev/watchdog0}":                                               "device is required unless enabled is false",
+		"watchdogTimer: {enabled: false, timeout: 1m}":                                                          "device is required unless enabled is false",
+		"logging: {kernel: [{name: a, url: 'udp://10.0.0.1:1'}]}":                                               "",
+		"logging: {enabled: false}":                                                                             "",
+		"logging: {enabled: true}":                                                                              "set destinations, kernel or both",
+		"logging: {enabled: false, destinations: [{endpoint: 'tcp://10.0.0.1:1'}]}":                             "unless enabled is false",
+		"features: {kubernetesTalosAPIAccess: {enabled: false}}":                                                "",
+		"features: {kubernetesTalosAPIAccess: {allowedRoles: ['os:reader'], allowedKubernetesNamespaces: [a]}}": "",
+		"features: {kubernetesTalosAPIAccess: {allowedRoles: ['os:reader']}}":                                   "are required unless",
+		"features: {kubernetesTalosAPIAccess: {enabled: false, allowedRoles: ['os:reader']}}":                   "are required unless",
+	} {
+		e.schema(settings, want)
+	}
+}
 
-		err := e.Admin.Create(t.Context(), plane, client.DryRunAll, &client.CreateOptions{
-			Raw: &metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict},
-		})
-		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %v, want %q", network, err, want)
-		}
+// schema fails the test unless the API server takes a machine with some fields, or refuses it with a text.
+func (e *env) schema(fields, want string) {
+	e.Helper()
+
+	plane := &unstructured.Unstructured{}
+	manifest := "{apiVersion: talos-operator.io/v1alpha1, kind: TalosControlPlane, spec: {talosVersion: v1.13.9, " +
+		"kubernetesVersion: v1.36.2, endpoint: 'https://10.0.0.1:6443', machines: [{name: m, address: 10.0.0.2, " +
+		fields + "}]}}"
+
+	if err := yaml.Unmarshal([]byte(manifest), &plane.Object); err != nil {
+		e.Fatalf("%s: %v", fields, err)
+	}
+
+	plane.SetNamespace(e.Namespace)
+	plane.SetName("schema")
+
+	err := e.Admin.Create(e.Context(), plane, client.DryRunAll, &client.CreateOptions{
+		Raw: &metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict},
+	})
+	if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+		e.Errorf("%s: got %v, want %q", fields, err, want)
 	}
 }

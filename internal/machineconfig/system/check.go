@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	api "github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/keyref"
@@ -17,8 +18,6 @@ var (
 	device   = regexp.MustCompile(`^/dev/watchdog[0-9]*$`)
 	variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 	name     = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`)
-	// userinfo is what stands before the host of a URL: credentials.
-	userinfo = regexp.MustCompile(`://[^/@\s]*@`)
 )
 
 // longest is the maximum size of certificates in a spec, in bytes. The schema of the API counts characters.
@@ -33,19 +32,41 @@ func Check(root *field.Path, o api.SystemOptions, worker bool) field.ErrorList {
 	errs = append(errs, checkLogging(root.Child("logging"), o.Logging)...)
 	errs = append(errs, checkFeatures(root.Child("features"), o.Features, worker)...)
 
-	if w := o.WatchdogTimer; w != nil {
-		at := root.Child("watchdogTimer")
+	return append(errs, checkWatchdog(root.Child("watchdogTimer"), o.WatchdogTimer)...)
+}
 
-		if !device.MatchString(w.Device) {
-			errs = append(errs, field.Invalid(at.Child("device"), w.Device, "is not a watchdog: write it like /dev/watchdog0"))
-		}
+func checkWatchdog(at *field.Path, w *api.WatchdogTimer) field.ErrorList {
+	if w == nil {
+		return nil
+	}
 
-		if w.Timeout != nil && w.Timeout.Duration < 10*time.Second {
-			errs = append(errs, field.Invalid(at.Child("timeout"), w.Timeout.Duration.String(), "must be at least 10s"))
-		}
+	if isOff(w.Enabled) {
+		return checkOff(at, "device and timeout", w.Device != "" || w.Timeout != nil)
+	}
+
+	var errs field.ErrorList
+
+	if !device.MatchString(w.Device) {
+		errs = append(errs, field.Invalid(at.Child("device"), w.Device, "is not a watchdog: write it like /dev/watchdog0"))
+	}
+
+	if w.Timeout != nil && w.Timeout.Duration < 10*time.Second {
+		errs = append(errs, field.Invalid(at.Child("timeout"), w.Timeout.Duration.String(), "must be at least 10s"))
 	}
 
 	return errs
+}
+
+// isOff tells whether the field enabled turns a setting off. Without the field it is on.
+func isOff(enabled *bool) bool { return !ptr.Deref(enabled, true) }
+
+// checkOff refuses a setting that is off and has other fields.
+func checkOff(at *field.Path, fields string, has bool) field.ErrorList {
+	if !has {
+		return nil
+	}
+
+	return field.ErrorList{field.Forbidden(at, "is off with enabled: false; remove "+fields+", or enabled")}
 }
 
 func checkRoots(root *field.Path, roots []api.TrustedRoot) field.ErrorList {
@@ -97,7 +118,7 @@ func checkEnvironment(root *field.Path, variables []api.EnvironmentVariable) fie
 			errs = append(errs, field.Invalid(at, field.OmitValueType{}, "has value and valueFrom; set one of them"))
 		case v.Value != "" && !keyref.IsLine(v.Value):
 			errs = append(errs, field.Invalid(at.Child("value"), field.OmitValueType{}, "must be "+keyref.LineForm))
-		case userinfo.MatchString(v.Value), isProxy(v.Name) && strings.Contains(v.Value, "@"):
+		case keyref.Userinfo.MatchString(v.Value), isProxy(v.Name) && strings.Contains(v.Value, "@"):
 			errs = append(errs, field.Forbidden(at.Child("value"), "is a URL with credentials, which everyone who can read the "+
 				"object has: put it into a Secret, and name that in valueFrom"))
 		}
@@ -111,6 +132,10 @@ func checkEnvironment(root *field.Path, variables []api.EnvironmentVariable) fie
 func checkLogging(root *field.Path, l *api.Logging) field.ErrorList {
 	if l == nil {
 		return nil
+	}
+
+	if isOff(l.Enabled) {
+		return checkOff(root, "destinations and kernel", len(l.Destinations)+len(l.Kernel) > 0)
 	}
 
 	var errs field.ErrorList
@@ -177,7 +202,8 @@ func checkFeatures(root *field.Path, f *api.Features, worker bool) field.ErrorLi
 
 	var errs field.ErrorList
 
-	if h := f.HostDNS; h != nil && isFalse(h.Enabled) && (isTrue(h.ForwardKubeDNSToHost) || isTrue(h.ResolveMemberNames)) {
+	if h := f.HostDNS; h != nil && isOff(h.Enabled) &&
+		(ptr.Deref(h.ForwardKubeDNSToHost, false) || ptr.Deref(h.ResolveMemberNames, false)) {
 		errs = append(errs, field.Invalid(root.Child("hostDNS"), field.OmitValueType{},
 			"is off, and so it forwards and resolves nothing: remove forwardKubeDNSToHost and resolveMemberNames"))
 	}
@@ -186,6 +212,9 @@ func checkFeatures(root *field.Path, f *api.Features, worker bool) field.ErrorLi
 
 	switch {
 	case a == nil:
+	case isOff(a.Enabled):
+		errs = append(errs, checkOff(at, "allowedRoles and allowedKubernetesNamespaces",
+			len(a.AllowedRoles)+len(a.AllowedKubernetesNamespaces) > 0)...)
 	case worker:
 		errs = append(errs, field.Forbidden(at, "is for control-plane machines; set it there"))
 	case len(a.AllowedRoles) == 0 || len(a.AllowedKubernetesNamespaces) == 0:
@@ -194,6 +223,3 @@ func checkFeatures(root *field.Path, f *api.Features, worker bool) field.ErrorLi
 
 	return errs
 }
-
-func isTrue(b *bool) bool  { return b != nil && *b }
-func isFalse(b *bool) bool { return b != nil && !*b }

@@ -4,7 +4,6 @@ package system
 
 import (
 	"net/url"
-	"slices"
 	"strings"
 
 	"github.com/siderolabs/talos/pkg/machinery/config"
@@ -18,23 +17,24 @@ import (
 
 	api "github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/keyref"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/optional"
 )
 
 // Merge returns the settings of a group, replaced by those that a machine has itself: certificates, variables and
 // destinations of the kernel's messages by their names, everything else as a whole.
 func Merge(group, machine api.SystemOptions) api.SystemOptions {
 	out := api.SystemOptions{
-		TrustedRoots:  merge(group.TrustedRoots, machine.TrustedRoots, rootName),
-		Environment:   merge(group.Environment, machine.Environment, variableName),
-		WatchdogTimer: either(group.WatchdogTimer, machine.WatchdogTimer),
-		Logging:       either(group.Logging, machine.Logging),
-		Features:      either(group.Features, machine.Features),
+		TrustedRoots:  optional.MergeSorted(group.TrustedRoots, machine.TrustedRoots, rootName),
+		Environment:   optional.MergeSorted(group.Environment, machine.Environment, variableName),
+		WatchdogTimer: optional.Either(group.WatchdogTimer, machine.WatchdogTimer),
+		Logging:       optional.Either(group.Logging, machine.Logging),
+		Features:      optional.Either(group.Features, machine.Features),
 	}
 
-	if g, m := group.Logging, machine.Logging; g != nil && m != nil {
+	if g, m := group.Logging, machine.Logging; g != nil && m != nil && !isOff(m.Enabled) {
 		out.Logging = &api.Logging{
-			Destinations: m.Destinations,
-			Kernel:       merge(g.Kernel, m.Kernel, func(k api.KernelLog) string { return k.Name }),
+			Enabled: m.Enabled, Destinations: m.Destinations,
+			Kernel: optional.MergeSorted(g.Kernel, m.Kernel, func(k api.KernelLog) string { return k.Name }),
 		}
 
 		if len(m.Destinations) == 0 {
@@ -44,8 +44,8 @@ func Merge(group, machine api.SystemOptions) api.SystemOptions {
 
 	if g, m := group.Features, machine.Features; g != nil && m != nil {
 		out.Features = &api.Features{
-			HostDNS:                  either(g.HostDNS, m.HostDNS),
-			KubernetesTalosAPIAccess: either(g.KubernetesTalosAPIAccess, m.KubernetesTalosAPIAccess),
+			HostDNS:                  optional.Either(g.HostDNS, m.HostDNS),
+			KubernetesTalosAPIAccess: optional.Either(g.KubernetesTalosAPIAccess, m.KubernetesTalosAPIAccess),
 		}
 	}
 
@@ -55,36 +55,14 @@ func Merge(group, machine api.SystemOptions) api.SystemOptions {
 // Without returns the settings of a group without those that take values from other objects and that a machine
 // replaces.
 func Without(group, machine api.SystemOptions) api.SystemOptions {
-	group.TrustedRoots = without(group.TrustedRoots, machine.TrustedRoots, rootName)
-	group.Environment = without(group.Environment, machine.Environment, variableName)
+	group.TrustedRoots = optional.Without(group.TrustedRoots, machine.TrustedRoots, rootName)
+	group.Environment = optional.Without(group.Environment, machine.Environment, variableName)
 
 	return group
 }
 
 func rootName(r api.TrustedRoot) string             { return r.Name }
 func variableName(v api.EnvironmentVariable) string { return v.Name }
-
-func either[T any](group, machine *T) *T {
-	if machine != nil {
-		return machine
-	}
-
-	return group
-}
-
-// merge sorts by name, so that the order of a configuration does not depend on who has what.
-func merge[T any](group, machine []T, name func(T) string) []T {
-	out := append(without(group, machine, name), machine...)
-	slices.SortStableFunc(out, func(a, b T) int { return strings.Compare(name(a), name(b)) })
-
-	return out
-}
-
-func without[T any](group, machine []T, name func(T) string) []T {
-	return slices.DeleteFunc(slices.Clone(group), func(one T) bool {
-		return slices.ContainsFunc(machine, func(own T) bool { return name(own) == name(one) })
-	})
-}
 
 func rootPath(name string) *field.Path     { return field.NewPath("trustedRoots").Key(name) }
 func variablePath(name string) *field.Path { return field.NewPath("environment").Key(name) }
@@ -143,7 +121,7 @@ func Documents(
 		docs = append(docs, doc)
 	}
 
-	if w := o.WatchdogTimer; w != nil {
+	if w := o.WatchdogTimer; w != nil && !isOff(w.Enabled) {
 		doc := runtime.NewWatchdogTimerV1Alpha1()
 		doc.WatchdogDevice = w.Device
 
@@ -230,17 +208,17 @@ func applyFeatures(f *api.Features, into *v1alpha1.FeaturesConfig) {
 		}
 
 		dns := into.HostDNSSupport
-		dns.HostDNSEnabled = either(dns.HostDNSEnabled, h.Enabled)
-		dns.HostDNSForwardKubeDNSToHost = either(dns.HostDNSForwardKubeDNSToHost, h.ForwardKubeDNSToHost)
-		dns.HostDNSResolveMemberNames = either(dns.HostDNSResolveMemberNames, h.ResolveMemberNames)
+		dns.HostDNSEnabled = optional.Either(dns.HostDNSEnabled, h.Enabled)
+		dns.HostDNSForwardKubeDNSToHost = optional.Either(dns.HostDNSForwardKubeDNSToHost, h.ForwardKubeDNSToHost)
+		dns.HostDNSResolveMemberNames = optional.Either(dns.HostDNSResolveMemberNames, h.ResolveMemberNames)
 
 		// Talos refuses a resolver that is off, and forwards.
-		if h.Enabled != nil && !*h.Enabled {
+		if isOff(h.Enabled) {
 			dns.HostDNSForwardKubeDNSToHost = nil
 		}
 	}
 
-	if a := f.KubernetesTalosAPIAccess; a != nil {
+	if a := f.KubernetesTalosAPIAccess; a != nil && !isOff(a.Enabled) {
 		on := true
 		access := &v1alpha1.KubernetesTalosAPIAccessConfig{
 			AccessEnabled: &on, AccessAllowedKubernetesNamespaces: a.AllowedKubernetesNamespaces,

@@ -918,10 +918,12 @@ properties:
     description: |-
       kubernetesTalosAPIAccess lets Pods use the Talos API with a TalosServiceAccount. For control-plane machines only.
       Default: none may.
+    minProperties: 1
     properties:
       allowedKubernetesNamespaces:
-        description: allowedKubernetesNamespaces are those of the Pods. A user who
-          may create a TalosServiceAccount there has the roles.
+        description: |-
+          allowedKubernetesNamespaces are those of the Pods. A user who may create a TalosServiceAccount there has the roles.
+          Required, unless enabled is false.
         items:
           maxLength: 63
           minLength: 1
@@ -934,7 +936,7 @@ properties:
       allowedRoles:
         description: |-
           allowedRoles are the roles that a Pod may get: os:admin, os:operator, os:reader, os:etcd:backup. With os:admin, it can
-          read all keys of the cluster.
+          read all keys of the cluster. Required, unless enabled is false.
         items:
           description: TalosRole is what a client of the Talos API may do.
           enum:
@@ -947,10 +949,16 @@ properties:
         minItems: 1
         type: array
         x-kubernetes-list-type: set
-    required:
-    - allowedKubernetesNamespaces
-    - allowedRoles
+      enabled:
+        description: 'enabled is false for a machine whose API no Pod may use, although
+          the group allows it. Default: true.'
+        type: boolean
     type: object
+    x-kubernetes-validations:
+    - message: allowedRoles and allowedKubernetesNamespaces are required unless enabled
+        is false; then neither is valid
+      rule: '!has(self.enabled) || self.enabled ? has(self.allowedRoles) && has(self.allowedKubernetesNamespaces)
+        : !has(self.allowedRoles) && !has(self.allowedKubernetesNamespaces)'
 type: object
 {{- end }}
 {{- define "talos-operator.schema.taloscontrolplanes.spec.ingressFirewall" -}}
@@ -1307,6 +1315,10 @@ properties:
     x-kubernetes-list-map-keys:
     - endpoint
     x-kubernetes-list-type: map
+  enabled:
+    description: 'enabled is false for a machine that sends no logs, although its
+      group does. Default: true.'
+    type: boolean
   kernel:
     description: kernel are the destinations of the messages of the kernel, as lines
       of JSON, by their names.
@@ -1336,6 +1348,10 @@ properties:
     - name
     x-kubernetes-list-type: map
 type: object
+x-kubernetes-validations:
+- message: set destinations, kernel or both, unless enabled is false; then neither
+    is valid
+  rule: (!has(self.enabled) || self.enabled) == (has(self.destinations) || has(self.kernel))
 {{- end }}
 {{- define "talos-operator.schema.taloscontrolplanes.spec.machines[]" -}}
 description: MachineEntry is one machine of a control plane or a worker group.
@@ -2716,13 +2732,19 @@ type: object
 {{- define "talos-operator.schema.taloscontrolplanes.spec.watchdogTimer" -}}
 description: 'watchdogTimer resets a machine on which Talos does not respond any more.
   Default: none.'
+minProperties: 1
 properties:
   device:
-    description: device of the timer, for example /dev/watchdog0.
+    description: device of the timer, for example /dev/watchdog0. Required, unless
+      enabled is false.
     maxLength: 64
     minLength: 1
     pattern: ^/dev/watchdog[0-9]*$
     type: string
+  enabled:
+    description: 'enabled is false for a machine without the timer of its group. Default:
+      true.'
+    type: boolean
   timeout:
     description: 'timeout after which the machine is reset, at least 10s. Default:
       1m.'
@@ -2732,9 +2754,12 @@ properties:
     x-kubernetes-validations:
     - message: timeout must be at least 10s
       rule: duration(self) >= duration('10s')
-required:
-- device
 type: object
+x-kubernetes-validations:
+- message: device is required unless enabled is false, and then neither device nor
+    timeout is valid
+  rule: '!has(self.enabled) || self.enabled ? has(self.device) : !has(self.device)
+    && !has(self.timeout)'
 {{- end }}
 {{- define "talos-operator.schema.taloscontrolplanes.status.plan" -}}
 description: plan lists the configuration changes that the machines need; absent if
