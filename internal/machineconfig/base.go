@@ -82,7 +82,8 @@ func checkInput(in Input) (*config.VersionContract, error) {
 	problems = append(problems, in.cluster().CheckMachine(in.Machine)...)
 	problems = append(problems, netconfig.CheckFirewall(field.NewPath(netconfig.FirewallRoot), in.Firewall)...)
 	problems = append(problems, extension.Check(field.NewPath(extension.Root), in.ExtensionServices)...)
-	problems = append(problems, staticpod.Check(field.NewPath(staticpod.Root), in.StaticPods)...)
+	problems = append(problems, staticpod.Check(field.NewPath(staticpod.Root), in.StaticPods,
+		netconfig.KubePrismPort(in.KubePrism))...)
 	problems = append(problems, kernel.Check(nil, in.Kernel)...)
 	problems = append(problems, registry.Check(field.NewPath(registry.Root), in.Registries)...)
 	problems = append(problems, system.Check(nil, in.System, in.Role == Worker)...)

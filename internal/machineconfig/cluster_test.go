@@ -1,6 +1,8 @@
 package machineconfig_test
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -165,6 +167,59 @@ func TestKubePrism(t *testing.T) {
 				if prism.Enabled() != (port > 0) || port > 0 && prism.Port() != port {
 					t.Errorf("%s of Talos %s with %s: enabled %t, port %d", role, versions.talos, text, prism.Enabled(), prism.Port())
 				}
+			}
+		}
+	}
+}
+
+// TestStaticPodOnKubePrism: a static pod cannot have the port that KubePrism has in its cluster, and can have those that
+// it has not.
+func TestStaticPodOnKubePrism(t *testing.T) {
+	t.Parallel()
+
+	for text, taken := range map[string]int{
+		"{}": 7445, "kubePrism: {port: 7444}": 7444, "kubePrism: {port: 7444, enabled: false}": 0,
+	} {
+		for _, port := range []int{7444, 7445} {
+			in := inCluster(t, machineconfig.Worker, text)
+			in.StaticPods = podsOf(t, fmt.Sprintf("[{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {hostNetwork: true, "+
+				"containers: [{name: a, image: a, ports: [{containerPort: %d}]}]}}]", port))
+
+			if port == taken {
+				refused(t, text, in, "staticPods[default/a].spec.containers[0].ports[0]", "the local endpoint of the Kubernetes API")
+			} else {
+				render(t, in)
+			}
+		}
+	}
+}
+
+// TestKubePrismIsFixed: where the manifests of a cluster have the address of KubePrism, a patch that changes it is refused
+// with its name and the field, in whatever way it is written. In other clusters it may be what keeps the address.
+func TestKubePrismIsFixed(t *testing.T) {
+	t.Parallel()
+
+	for patch, changes := range map[string]bool{
+		"machine: {features: {kubePrism: {port: 7446}}}":                                        true,
+		"machine: {features: {kubePrism: {enabled: false}}}":                                    true,
+		"machine: {features: {kubePrism: {$patch: delete}}}":                                    true,
+		"[{op: replace, path: /machine/features/kubePrism/port, value: 7446}]":                  true,
+		"machine: {features: {kubePrism: {enabled: true, port: 7444}, diskQuotaSupport: true}}": false,
+	} {
+		in := inCluster(t, machineconfig.Worker, "kubePrism: {port: 7444}")
+		in.Patches.Group = []string{"machine: {nodeLabels: {a: b}}", patch}
+		render(t, in)
+
+		in.KubePrismFixed = true
+
+		_, err := machineconfig.Render(in)
+		_, explained := machineconfig.Explain([]machineconfig.Layer{{Name: "all", Input: in}}, nil, false)
+
+		for _, err := range []error{err, explained} {
+			var refused *machineconfig.PatchError
+			if errors.As(err, &refused) != changes || changes && (refused.Patch() != "group[1]" ||
+				!strings.Contains(refused.Problem, "changes machine.features.kubePrism, which is fixed")) {
+				t.Errorf("%s: %v", patch, err)
 			}
 		}
 	}

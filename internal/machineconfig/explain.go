@@ -52,7 +52,13 @@ func Explain(layers []Layer, hidden []string, withSecrets bool) ([]Origin, error
 		return nil, newScrubber(in).patchError(err)
 	}
 
+	check := keepsKubePrism(in, base)
+
 	d, err := applyEach(base, patches, func(p patch, d *draft) error {
+		if err := check(p, d); err != nil {
+			return err
+		}
+
 		return e.follow(strings.TrimPrefix(p.name(), "from "), d)
 	})
 	if err != nil {

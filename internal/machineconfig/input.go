@@ -93,6 +93,9 @@ type Input struct {
 	Discovery *v1alpha1.Discovery
 	// KubePrism is the load balancer for the Kubernetes API on each machine.
 	KubePrism *v1alpha1.KubePrism
+	// KubePrismFixed refuses patches of KubePrism: the manifests of the cluster have its address. It is false for an
+	// imported cluster, where a patch may be what keeps it.
+	KubePrismFixed bool
 	// Firewall of the machine; nil if the fields say nothing about one. Neighbours are checked against it.
 	Firewall   *v1alpha1.IngressFirewall
 	Neighbours netconfig.Neighbours

@@ -37,7 +37,7 @@ func Render(in Input) (*Rendered, error) {
 		return nil, err
 	}
 
-	d, err := applyAll(base, patches)
+	d, err := applyEach(base, patches, keepsKubePrism(in, base))
 	if err != nil {
 		return nil, clean.patchError(err)
 	}

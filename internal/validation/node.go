@@ -18,11 +18,11 @@ import (
 
 // NodeOptions checks what the machines of a group share, and what a machine has itself, apart from labels, taints and
 // images. at is the path of the object that has the options. worker is true for machines that are none of a control
-// plane.
-func NodeOptions(at string, o *v1alpha1.NodeOptions, worker bool) Failures {
+// plane. kubePrism is the port of KubePrism in the cluster; 0 if there is none, or if it is not known.
+func NodeOptions(at string, o *v1alpha1.NodeOptions, worker bool, kubePrism int32) Failures {
 	return slices.Concat(
 		ExtensionServices(at, o.ExtensionServices),
-		StaticPods(at, o.StaticPods),
+		StaticPods(at, o.StaticPods, kubePrism),
 		Kernel(at, o.Kernel, o.Sysctls, o.Sysfs),
 		Volumes(at, o.Volumes),
 		IngressFirewall(at, o.IngressFirewall),
@@ -47,19 +47,20 @@ func ClusterNetwork(at string, cluster netconfig.Cluster) Failures {
 	return failuresOf(cluster.Check(field.NewPath(at)), "correct the field")
 }
 
-// StaticPods checks static pods. at is the path of the object that has them.
-func StaticPods(at string, pods []runtime.RawExtension) Failures {
-	return failuresOf(staticpod.Check(field.NewPath(at, staticpod.Root), pods), "correct the pod")
+// StaticPods checks static pods. at is the path of the object that has them. kubePrism is as for NodeOptions.
+func StaticPods(at string, pods []runtime.RawExtension, kubePrism int32) Failures {
+	return failuresOf(staticpod.Check(field.NewPath(at, staticpod.Root), pods, kubePrism), "correct the pod")
 }
 
 // CombinedStaticPods checks the static pods that a machine gets: those of its group, and its own. at is the path of the
-// machine. What is wrong in one of the lists is not said again.
-func CombinedStaticPods(at string, group, machine []runtime.RawExtension) Failures {
-	if len(group) == 0 || len(machine) == 0 || len(StaticPods(at, group))+len(StaticPods(at, machine)) > 0 {
+// machine. kubePrism is as for NodeOptions. What is wrong in one of the lists is not said again.
+func CombinedStaticPods(at string, group, machine []runtime.RawExtension, kubePrism int32) Failures {
+	if len(group) == 0 || len(machine) == 0 ||
+		len(StaticPods(at, group, kubePrism))+len(StaticPods(at, machine, kubePrism)) > 0 {
 		return nil
 	}
 
-	return StaticPods(at, staticpod.Merge(group, machine))
+	return StaticPods(at, staticpod.Merge(group, machine), kubePrism)
 }
 
 // Kernel checks settings of the kernel. at is the path of the object that has them.

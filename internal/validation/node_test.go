@@ -32,8 +32,9 @@ func TestCombinedStaticPods(t *testing.T) {
 		"replaced": {list(podWith("a", "80")), list(podWith("a", "80")), ""},
 		"invalid":  {list(podWith("a", "80")), list(podWith("b", "80"), podWith("b", "81")), ""},
 		"no own":   {list(podWith("a", "80")), nil, ""},
+		"reserved": {list(podWith("a", "80")), list(podWith("b", "7446")), ""},
 	} {
-		got := validation.CombinedStaticPods("spec.machines[0]", c.group, c.machine)
+		got := validation.CombinedStaticPods("spec.machines[0]", c.group, c.machine, 7446)
 
 		if (len(got) == 0) != (c.problem == "") {
 			t.Errorf("%s: %v", name, got)

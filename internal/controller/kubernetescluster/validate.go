@@ -119,6 +119,15 @@ func (t topology) machineNetwork() validation.Failures {
 	})
 }
 
+// kubePrism is the load balancer for the Kubernetes API on each machine; nil for the default.
+func (t topology) kubePrism() *v1alpha1.KubePrism {
+	if c := t.cluster.Spec.TalosConfig; c != nil && c.Cluster != nil {
+		return c.Cluster.KubePrism
+	}
+
+	return nil
+}
+
 func (t topology) subnets() validation.ClusterSubnets {
 	n := t.network()
 
@@ -201,7 +210,7 @@ func (t topology) template(field string, m vitistackv1alpha1.MachineSpec, machin
 	out := labels(field+".nodeLabels", m.NodeLabels)
 	out = append(out, validation.NodeTaints(field+".nodeTaints", m.NodeTaints)...)
 	options := optionsOf(&m)
-	out = append(out, validation.NodeOptions(field, &options, worker)...)
+	out = append(out, validation.NodeOptions(field, &options, worker, netconfig.KubePrismPort(t.kubePrism()))...)
 	out = append(out, validation.Patches([3]string{"", "", field + ".configPatches"},
 		machineconfig.Patches{Machine: m.ConfigPatches})...)
 

@@ -124,6 +124,8 @@ func (r *Reconciler) importedNodes(ctx context.Context, s *scope, bundle *cluste
 	}
 
 	made = desired.BundleConfig(s.cp)
+	made.KubePrism = "" // patches may have given it another address before the import
+
 	source := evidence.Source{
 		Nodes: r.Nodes, State: clusterstate.NewState(bundle, made, ""),
 		Credentials: talos.Credentials{CA: access.Talos.CA, Cert: access.Talos.Cert, Key: access.Talos.Key},

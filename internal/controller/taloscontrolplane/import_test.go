@@ -81,6 +81,11 @@ func TestImport(t *testing.T) {
 		t.Errorf("another PKI: %+v", cp.Status.SecretBundle)
 	}
 
+	// Patches of the cluster may have given KubePrism another address than the spec, and stay allowed.
+	if state.BundleConfig.KubePrism != "" {
+		t.Errorf("its KubePrism is fixed: %q", state.BundleConfig.KubePrism)
+	}
+
 	// Imported clusters sign their backups, too.
 	if cp.Status.BackupVerificationKey == "" {
 		t.Error("it has no key of backups")

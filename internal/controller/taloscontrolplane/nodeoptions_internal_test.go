@@ -48,3 +48,29 @@ func TestNodeOptionsOfControlPlanes(t *testing.T) {
 		}
 	}
 }
+
+// TestPortOfKubePrism: a static pod of a control-plane machine cannot have the port of KubePrism in its cluster, whether the
+// group has the pod or a machine.
+func TestPortOfKubePrism(t *testing.T) {
+	pod := v1alpha1.NodeOptions{StaticPods: []runtime.RawExtension{{Raw: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":` +
+		`{"name":"a"},"spec":{"containers":[{"name":"b","image":"c","ports":[{"containerPort":1,"hostPort":7446}]}]}}`)}}}
+	cp := &v1alpha1.TalosControlPlane{Spec: v1alpha1.TalosControlPlaneSpec{
+		TalosVersion: "v1.13.9", KubernetesVersion: "v1.36.2", Endpoint: "https://10.0.0.10:6443", NodeOptions: pod,
+		Machines: []v1alpha1.MachineEntry{{Name: "m", Address: "10.0.0.11", NodeOptions: pod}},
+	}}
+
+	if err := checkSpec(cp, clusterstate.BundleConfig{}, ""); err != nil {
+		t.Errorf("with the default: %v", err)
+	}
+
+	cp.Spec.KubePrism = &v1alpha1.KubePrism{Port: 7446}
+
+	err := checkSpec(cp, clusterstate.BundleConfig{}, "")
+	for _, want := range []string{
+		"spec.staticPods[default/a].spec.containers[0].ports[0]: ", "spec.machines[0].staticPods[default/a].spec.containers[0].ports[0]: ",
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}

@@ -160,7 +160,7 @@ func TestStaticPodsAsKubernetes(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		ours = staticpod.Check(field.NewPath("pods"), []runtime.RawExtension{{Raw: raw}})
+		ours = staticpod.Check(field.NewPath("pods"), []runtime.RawExtension{{Raw: raw}}, 7445)
 
 		object := &unstructured.Unstructured{Object: pod}
 		if object.GetNamespace() == "" {

@@ -82,7 +82,7 @@ func checkSpec(cp *v1alpha1.TalosControlPlane, made clusterstate.BundleConfig, r
 	failures = append(failures, validation.ClusterNetwork("spec", netconfig.Cluster{
 		KubeSpan: spec.KubeSpan, KubePrism: spec.KubePrism, Discovery: spec.Discovery, Kubernetes: spec.KubernetesVersion,
 	})...)
-	failures = append(failures, checkNodeOptions("spec", &spec.NodeOptions, spec.KubernetesVersion)...)
+	failures = append(failures, checkNodeOptions("spec", &spec.NodeOptions, spec)...)
 	failures = append(failures, checkMachines(spec)...)
 
 	// A cluster that runs is not stopped by it: only a machine whose network cannot work, or whose image is impossible,
@@ -171,13 +171,16 @@ func subnets(spec *v1alpha1.TalosControlPlaneSpec) validation.ClusterSubnets {
 	}
 }
 
-func checkNodeOptions(field string, o *v1alpha1.NodeOptions, kubernetes string) validation.Failures {
+func checkNodeOptions(
+	field string, o *v1alpha1.NodeOptions, spec *v1alpha1.TalosControlPlaneSpec,
+) validation.Failures {
 	failures := validation.NodeLabels(field+".nodeLabels", o.NodeLabels)
 	failures = append(failures, validation.NodeTaints(field+".nodeTaints", o.NodeTaints)...)
-	failures = append(failures, validation.NodeOptions(field, o, false)...)
+	failures = append(failures, validation.NodeOptions(field, o, false, netconfig.KubePrismPort(spec.KubePrism))...)
 
 	if o.Kubelet != nil {
-		failures = append(failures, validation.KubeletImage(field+".kubelet.image", o.Kubelet.Image, kubernetes)...)
+		failures = append(failures, validation.KubeletImage(field+".kubelet.image", o.Kubelet.Image,
+			spec.KubernetesVersion)...)
 	}
 
 	return failures
@@ -187,8 +190,9 @@ func checkMachines(spec *v1alpha1.TalosControlPlaneSpec) validation.Failures {
 	failures := remediation.Check(spec.Machines, spec.Spares)
 
 	for field, m := range remediation.Listed(spec.Machines, spec.Spares) {
-		failures = append(failures, checkNodeOptions(field, &m.NodeOptions, spec.KubernetesVersion)...)
-		failures = append(failures, validation.CombinedStaticPods(field, spec.StaticPods, m.StaticPods)...)
+		failures = append(failures, checkNodeOptions(field, &m.NodeOptions, spec)...)
+		failures = append(failures, validation.CombinedStaticPods(field, spec.StaticPods, m.StaticPods,
+			netconfig.KubePrismPort(spec.KubePrism))...)
 	}
 
 	return failures

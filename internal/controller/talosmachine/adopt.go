@@ -76,6 +76,10 @@ func (r *Reconciler) beyondSpec(s *scope, disk string) (patches, fields []string
 		return nil, nil, fmt.Errorf("comparing the config of %s: %w", s.machine.Name, err)
 	}
 
+	if s.held.State.BundleConfig.KubePrism != "" && beyond.ChangesKubePrism() {
+		return nil, nil, &machineconfig.UnpatchableError{Fields: []string{machineconfig.KubePrismField}}
+	}
+
 	return patches, beyond.Paths(), nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/condition"
 	"github.com/talos-operator/talos-operator/internal/configstore"
 	"github.com/talos-operator/talos-operator/lab/apid"
@@ -178,6 +179,27 @@ func TestAdopt(t *testing.T) {
 	}
 
 	e.condition("w-0", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonStateSecretInvalid, "w-0-config")
+}
+
+// TestKubePrismIsNotAdopted: another address of KubePrism than that of the cluster is no edit to keep, because patches
+// cannot have it.
+func TestKubePrismIsNotAdopted(t *testing.T) {
+	e := found(t, 1, 1)
+	e.Record(cluster, func(s *clusterstate.State) { s.BundleConfig.KubePrism = "7445" })
+	e.rollout(policy(v1alpha1.DriftAdopt))
+	e.edit("w-0", "machine: {features: {kubePrism: {port: 7446}}}")
+
+	m, _, err := e.pass("w-0")
+	for i := 0; i < 10 && err == nil; i++ {
+		e.sleep(time.Second)
+
+		m, _, err = e.pass("w-0")
+	}
+
+	if err == nil || len(m.Status.AdoptedFields) > 0 ||
+		!strings.Contains(err.Error(), "cannot be adopted (no patch can change machine.features.kubePrism)") {
+		t.Errorf("%v: %s", err, show(m))
+	}
 }
 
 // TestAdoptedAndSick: an edit that makes a node unhealthy may be intended, but a machine is never reverted to it.

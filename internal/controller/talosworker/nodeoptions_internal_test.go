@@ -1,6 +1,7 @@
 package talosworker
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
@@ -41,5 +42,39 @@ func TestNodeOptionsOfWorkers(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
+	}
+}
+
+// TestPortOfKubePrism: a static pod of a worker cannot have the port of KubePrism in its cluster. Which one that is, is not
+// known before the control plane exists.
+func TestPortOfKubePrism(t *testing.T) {
+	pod := v1alpha1.NodeOptions{StaticPods: []runtime.RawExtension{{Raw: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":` +
+		`{"name":"a"},"spec":{"containers":[{"name":"b","image":"c","ports":[{"containerPort":1,"hostPort":7446}]}]}}`)}}}
+	w := &v1alpha1.TalosWorker{Spec: v1alpha1.TalosWorkerSpec{
+		NodeOptions: pod, Machines: []v1alpha1.MachineEntry{{Name: "m", Address: "10.0.0.11", NodeOptions: pod}},
+	}}
+	cp := &v1alpha1.TalosControlPlaneSpec{KubernetesVersion: "v1.36.2", TalosVersion: "v1.13.9"}
+
+	for name, spec := range map[string]*v1alpha1.TalosControlPlaneSpec{"unknown": {}, "default": cp} {
+		if err := checkSpec(w, spec, false); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+
+	cp.KubePrism = &v1alpha1.KubePrism{Port: 7446}
+
+	err := checkSpec(w, cp, false)
+	for _, want := range []string{
+		"spec.staticPods[default/a].spec.containers[0].ports[0]: ", "spec.machines[0].staticPods[default/a].spec.containers[0].ports[0]: ",
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+
+	// An unknown port is none.
+	w.Spec.StaticPods[0].Raw = bytes.ReplaceAll(w.Spec.StaticPods[0].Raw, []byte("7446"), []byte("7445"))
+	if err := checkSpec(w, &v1alpha1.TalosControlPlaneSpec{}, false); err != nil {
+		t.Errorf("without a control plane: %v", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/decide/remediation"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
 	"github.com/talos-operator/talos-operator/internal/validation"
 )
 
@@ -24,9 +25,14 @@ func (r *Reconciler) validate(_ context.Context, s *scope) error {
 func checkSpec(w *v1alpha1.TalosWorker, cp *v1alpha1.TalosControlPlaneSpec, isNew bool) error {
 	spec, kubernetes := &w.Spec, cp.KubernetesVersion
 
+	var kubePrism int32
+	if kubernetes != "" {
+		kubePrism = netconfig.KubePrismPort(cp.KubePrism)
+	}
+
 	failures := validation.WorkerLabels("spec.nodeLabels", spec.NodeLabels)
 	failures = append(failures, validation.NodeTaints("spec.nodeTaints", spec.NodeTaints)...)
-	failures = append(failures, validation.NodeOptions("spec", &spec.NodeOptions, true)...)
+	failures = append(failures, validation.NodeOptions("spec", &spec.NodeOptions, true, kubePrism)...)
 
 	if spec.Kubelet != nil && kubernetes != "" {
 		failures = append(failures, validation.KubeletImage("spec.kubelet.image", spec.Kubelet.Image, kubernetes)...)
@@ -35,8 +41,8 @@ func checkSpec(w *v1alpha1.TalosWorker, cp *v1alpha1.TalosControlPlaneSpec, isNe
 	for field, m := range remediation.Listed(spec.Machines, spec.Spares) {
 		failures = append(failures, validation.WorkerLabels(field+".nodeLabels", m.NodeLabels)...)
 		failures = append(failures, validation.NodeTaints(field+".nodeTaints", m.NodeTaints)...)
-		failures = append(failures, validation.NodeOptions(field, &m.NodeOptions, true)...)
-		failures = append(failures, validation.CombinedStaticPods(field, spec.StaticPods, m.StaticPods)...)
+		failures = append(failures, validation.NodeOptions(field, &m.NodeOptions, true, kubePrism)...)
+		failures = append(failures, validation.CombinedStaticPods(field, spec.StaticPods, m.StaticPods, kubePrism)...)
 	}
 
 	// A group that runs is not stopped by it: only a machine whose image there is not gets no other configuration.

@@ -4,10 +4,10 @@ package desired
 
 import (
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
@@ -15,6 +15,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/machineconfig/kernel"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/keyref"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/optional"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/registry"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/staticpod"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/system"
@@ -72,7 +73,7 @@ func Input(s Sources) machineconfig.Input {
 		Role:                           machineconfig.Role(m.Role),
 		CertSANs:                       cp.CertSANs,
 		Network:                        clusterNetwork(cp.Network),
-		AllowSchedulingOnControlPlanes: deref(cp.AllowSchedulingOnControlPlanes),
+		AllowSchedulingOnControlPlanes: ptr.Deref(cp.AllowSchedulingOnControlPlanes, false),
 		Install:                        install(s),
 		Kubelet:                        kubelet(group.Kubelet, m.Kubelet),
 		Registries:                     Registries(s),
@@ -87,6 +88,7 @@ func Input(s Sources) machineconfig.Input {
 		Values:                         s.From.Values,
 		KubeSpan:                       cp.KubeSpan,
 		KubePrism:                      cp.KubePrism,
+		KubePrismFixed:                 s.State.BundleConfig.KubePrism != "",
 		Discovery:                      cp.Discovery,
 		Firewall:                       netconfig.MergeFirewalls(group.IngressFirewall, m.IngressFirewall),
 		Neighbours:                     Neighbours(s),
@@ -168,7 +170,7 @@ func install(s Sources) machineconfig.Install {
 		Image:           o.Image,
 		Factory:         s.Image(),
 		Refused:         s.refusal(),
-		Wipe:            deref(o.Wipe),
+		Wipe:            ptr.Deref(o.Wipe, false),
 		Bootloader:      o.Bootloader,
 		ExtraKernelArgs: o.ExtraKernelArgs,
 	}
@@ -178,7 +180,7 @@ func install(s Sources) machineconfig.Install {
 // from no disk.
 func DiskWish(s Sources, systemDisk string) machineconfig.DiskWish {
 	o := s.Install()
-	wish := machineconfig.DiskWish{Path: o.Disk, Wipe: deref(o.Wipe), SystemDisk: systemDisk}
+	wish := machineconfig.DiskWish{Path: o.Disk, Wipe: ptr.Deref(o.Wipe, false), SystemDisk: systemDisk}
 
 	if s := o.DiskSelector; s != nil {
 		wish.Selector = machineconfig.DiskSelector{
@@ -230,16 +232,8 @@ func Refs(s Sources) []keyref.Ref {
 // ExtensionServices returns the services of the group, replaced by those of the same name that the machine lists
 // itself, sorted by name.
 func ExtensionServices(s Sources) []v1alpha1.ExtensionService {
-	machine := s.Machine.Spec.ExtensionServices
-
-	out := slices.DeleteFunc(slices.Clone(s.group().ExtensionServices), func(s v1alpha1.ExtensionService) bool {
-		return slices.ContainsFunc(machine, func(own v1alpha1.ExtensionService) bool { return own.Name == s.Name })
-	})
-	out = append(out, machine...)
-
-	slices.SortStableFunc(out, func(a, b v1alpha1.ExtensionService) int { return strings.Compare(a.Name, b.Name) })
-
-	return out
+	return optional.MergeSorted(s.group().ExtensionServices, s.Machine.Spec.ExtensionServices,
+		func(s v1alpha1.ExtensionService) string { return s.Name })
 }
 
 // StaticPods returns the static pods of the group, replaced by those of the same namespace and name that the machine
@@ -302,8 +296,6 @@ func merged(base, over map[string]string) map[string]string {
 
 	return out
 }
-
-func deref(b *bool) bool { return b != nil && *b }
 
 // Layers are what decides the configuration of a machine, for machineconfig.Explain: what follows from the cluster
 // alone, the fields of the group, and those of the machine with all patches.

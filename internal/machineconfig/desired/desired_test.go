@@ -41,6 +41,21 @@ func TestExtensionServices(t *testing.T) {
 	}
 }
 
+// TestKubePrismFixed: patches of KubePrism are refused for a cluster whose state has its address.
+func TestKubePrismFixed(t *testing.T) {
+	cp := &v1alpha1.TalosControlPlane{}
+	bundle := &clusterstate.Bundle{}
+
+	for made, want := range map[string]bool{desired.BundleConfig(cp).KubePrism: true, "off": true, "": false} {
+		s := desired.Sources{ControlPlane: cp, Machine: &v1alpha1.TalosMachine{}, State: &clusterstate.State{
+			Bundle: bundle, BundleConfig: clusterstate.BundleConfig{KubePrism: made},
+		}}
+		if got := desired.Input(s).KubePrismFixed; got != want {
+			t.Errorf("%q: %t", made, got)
+		}
+	}
+}
+
 // TestKernel: what a machine sets for the kernel replaces the same thing of its group, in whatever spelling.
 func TestKernel(t *testing.T) {
 	s := desired.Sources{ControlPlane: &v1alpha1.TalosControlPlane{}, Machine: &v1alpha1.TalosMachine{}}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/imagefactory"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
@@ -67,7 +69,7 @@ func problemsOf(options v1alpha1.InstallOptions, version string) []imagefactory.
 	}
 
 	signed, known := imagefactory.Signing(options.Image)
-	if !deref(options.SecureBoot) || signed || !known {
+	if !ptr.Deref(options.SecureBoot, false) || signed || !known {
 		return nil
 	}
 
@@ -143,12 +145,12 @@ func overrideImage(into *v1alpha1.InstallOptions, image string, o v1alpha1.Image
 }
 
 func imageOf(o v1alpha1.InstallOptions, version string) *imagefactory.Image {
-	asks := o.Schematic != nil || o.Factory != nil || o.Platform != "" || deref(o.SecureBoot)
+	asks := o.Schematic != nil || o.Factory != nil || o.Platform != "" || ptr.Deref(o.SecureBoot, false)
 	if o.Image != "" || !asks {
 		return nil
 	}
 
-	out := &imagefactory.Image{Version: version, Platform: o.Platform, SecureBoot: deref(o.SecureBoot)}
+	out := &imagefactory.Image{Version: version, Platform: o.Platform, SecureBoot: ptr.Deref(o.SecureBoot, false)}
 
 	if f := o.Factory; f != nil {
 		out.Address, out.Registry = f.Address, f.Registry

@@ -5,11 +5,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/siderolabs/talos/pkg/machinery/constants"
-
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/machineconfig/netconfig"
 )
 
 // BundleConfig returns the parameters that a new cluster of the object is created with.
@@ -27,17 +26,12 @@ func BundleConfig(cp *v1alpha1.TalosControlPlane) clusterstate.BundleConfig {
 
 // kubePrism writes down the load balancer that the manifests of a new cluster name.
 func kubePrism(k *v1alpha1.KubePrism) string {
-	port := constants.DefaultKubePrismPort
-
-	switch {
-	case k == nil:
-	case k.Enabled != nil && !*k.Enabled:
+	port := netconfig.KubePrismPort(k)
+	if port == 0 {
 		return "off"
-	case k.Port != 0:
-		port = int(k.Port)
 	}
 
-	return strconv.Itoa(port)
+	return strconv.Itoa(int(port))
 }
 
 // NetworkOf returns the network of a cluster with all defaults applied.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 )
 
 // hostPort is a port of the machine.
@@ -182,14 +183,18 @@ func protocolOf(p corev1.ContainerPort) corev1.Protocol {
 
 // reservedPorts are TCP ports of what Talos runs on machines.
 var reservedPorts = map[int32]string{
-	2379: "etcd", 2380: "etcd", 6443: "the Kubernetes API", 7445: "the local endpoint of the Kubernetes API",
-	10250: "the kubelet", 10257: "kube-controller-manager", 10259: "kube-scheduler", 50000: "the Talos API",
-	50001: "the Talos trust service",
+	2379: "etcd", 2380: "etcd", 6443: "the Kubernetes API", 10250: "the kubelet",
+	10257: "kube-controller-manager", 10259: "kube-scheduler", 50000: "the Talos API", 50001: "the Talos trust service",
 }
 
 // hostPort notes that a port of the machine is taken, also by another static pod.
 func (c *checker) hostPort(at *field.Path, port hostPort, address netip.Addr) {
-	if service, reserved := reservedPorts[port.port]; reserved && port.protocol == corev1.ProtocolTCP {
+	service, reserved := reservedPorts[port.port]
+	if port.port == c.kubePrism {
+		service, reserved = "the local endpoint of the Kubernetes API", true
+	}
+
+	if reserved && port.protocol == corev1.ProtocolTCP {
 		c.add(field.Invalid(at, port.port, "is the port of "+service+" on the machine; use another one"))
 
 		return
@@ -272,7 +277,7 @@ func (c *checker) propagation(at *field.Path, mode corev1.MountPropagationMode, 
 	c.oneOf(at, string(mode), string(corev1.MountPropagationNone), string(corev1.MountPropagationHostToContainer),
 		string(corev1.MountPropagationBidirectional))
 
-	if mode == corev1.MountPropagationBidirectional && (s == nil || !isTrue(s.Privileged)) {
+	if mode == corev1.MountPropagationBidirectional && (s == nil || !ptr.Deref(s.Privileged, false)) {
 		c.add(field.Forbidden(at, "Bidirectional needs a privileged container"))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 )
 
 // key is that of a label or an annotation, as a reference has it.
@@ -109,7 +110,7 @@ func (c *checker) security(at *field.Path, s *corev1.SecurityContext) {
 
 // gainsPrivileges knows the capability by the name that Kubernetes looks for: under its other one, it is accepted.
 func gainsPrivileges(s *corev1.SecurityContext) bool {
-	return isTrue(s.Privileged) || s.Capabilities != nil && slices.Contains(s.Capabilities.Add, "CAP_SYS_ADMIN")
+	return ptr.Deref(s.Privileged, false) || s.Capabilities != nil && slices.Contains(s.Capabilities.Add, "CAP_SYS_ADMIN")
 }
 
 var sysctlName = regexp.MustCompile(`^[a-z0-9]([-_a-z0-9]*[a-z0-9])?([./][a-z0-9]([-_a-z0-9]*[a-z0-9])?)*$`)

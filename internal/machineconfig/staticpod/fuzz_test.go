@@ -26,8 +26,8 @@ func FuzzCheck(f *testing.F) {
 	f.Fuzz(func(t *testing.T, first, second []byte) {
 		pods := []runtime.RawExtension{{Raw: first}, {Raw: second}}
 
-		problems := staticpod.Check(field.NewPath(staticpod.Root), pods)
-		for i, again := range staticpod.Check(field.NewPath(staticpod.Root), pods) {
+		problems := staticpod.Check(field.NewPath(staticpod.Root), pods, 7445)
+		for i, again := range staticpod.Check(field.NewPath(staticpod.Root), pods, 7445) {
 			if again.Error() != problems[i].Error() {
 				t.Errorf("it has another problem the next time: %v; %v", problems[i], again)
 			}

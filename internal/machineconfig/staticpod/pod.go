@@ -11,6 +11,7 @@ import (
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 )
 
 // longestNode is how long the name of a node may be, which the kubelet adds to that of the pod.
@@ -123,7 +124,7 @@ func (c *checker) spec(at *field.Path, s *corev1.PodSpec) {
 
 // sharing checks what a pod shares with its machine.
 func (c *checker) sharing(at *field.Path, s *corev1.PodSpec) {
-	if s.HostPID && isTrue(s.ShareProcessNamespace) {
+	if s.HostPID && ptr.Deref(s.ShareProcessNamespace, false) {
 		c.add(field.Forbidden(at.Child("shareProcessNamespace"), "cannot be true together with hostPID"))
 	}
 
@@ -306,5 +307,3 @@ func (c *checker) oneOf(at *field.Path, value string, known ...string) {
 		c.add(field.NotSupported(at, value, known))
 	}
 }
-
-func isTrue(b *bool) bool { return b != nil && *b }

@@ -110,11 +110,12 @@ func Objects(pods []runtime.RawExtension) ([]talosv1alpha1.Unstructured, error) 
 	return out, nil
 }
 
-// Check returns what a kubelet is known to refuse, what has no rule here, and what can have no effect, or nothing. The
+// Check returns what a kubelet is known to refuse, what has no rule here, and what can have no effect, or nothing.
+// kubePrism is the port of the local endpoint of the Kubernetes API on the machines; 0 for none. The
 // paths of the errors begin with root and name pods by namespace and name. No error holds the value of a variable, an
 // argument or an annotation.
-func Check(root *field.Path, pods []runtime.RawExtension) field.ErrorList {
-	c := checker{names: map[Name]bool{}, ids: map[string]string{}, hostPorts: map[hostPort][]claim{}}
+func Check(root *field.Path, pods []runtime.RawExtension, kubePrism int32) field.ErrorList {
+	c := checker{kubePrism: kubePrism, names: map[Name]bool{}, ids: map[string]string{}, hostPorts: map[hostPort][]claim{}}
 
 	for i, raw := range pods {
 		at := root.Index(i)
@@ -136,6 +137,7 @@ func Check(root *field.Path, pods []runtime.RawExtension) field.ErrorList {
 
 // checker remembers what only one pod of a machine may have.
 type checker struct {
+	kubePrism int32
 	errs      field.ErrorList
 	names     map[Name]bool
 	ids       map[string]string

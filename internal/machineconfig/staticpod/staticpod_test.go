@@ -26,7 +26,7 @@ func podsOf(t *testing.T, text string) []runtime.RawExtension {
 }
 
 func check(pods []runtime.RawExtension) field.ErrorList {
-	return staticpod.Check(field.NewPath("spec", staticpod.Root), pods)
+	return staticpod.Check(field.NewPath("spec", staticpod.Root), pods, 7445)
 }
 
 // pod is one with a name and more in its spec, and in its container.

@@ -217,6 +217,7 @@ func stored(t *testing.T, c *spec.Cluster) *spec.Cluster {
 func machinesOf(c *spec.Cluster, bundle *clusterstate.Bundle, do func(string, desired.Sources)) {
 	cp := c.ControlPlane
 	state := clusterstate.NewState(bundle, desired.BundleConfig(cp), "")
+	state.BundleConfig.KubePrism = "" // as in the state of an imported cluster
 
 	each := func(worker *v1alpha1.TalosWorker, role v1alpha1.Role, entries []v1alpha1.MachineEntry) {
 		for i := range entries {

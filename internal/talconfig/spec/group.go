@@ -92,7 +92,10 @@ func (b *builder) describe() error {
 		spec.Network.CNI = &v1alpha1.CNI{Name: v1alpha1.CNIName(cni.Name), URLs: cni.URLs}
 	}
 
-	b.state = clusterstate.NewState(b.Bundle, desired.BundleConfig(cp), "")
+	made := desired.BundleConfig(cp)
+	made.KubePrism = "" // patches of the talconfig.yaml may have given it another address
+
+	b.state = clusterstate.NewState(b.Bundle, made, "")
 
 	return nil
 }
