@@ -1,6 +1,7 @@
 package cosi
 
 import (
+	"context"
 	"maps"
 	"net"
 	"net/netip"
@@ -13,6 +14,7 @@ import (
 	cluster "github.com/siderolabs/talos/pkg/machinery/config/config"
 	"github.com/siderolabs/talos/pkg/machinery/constants"
 	"github.com/siderolabs/talos/pkg/machinery/resources/k8s"
+	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 	"github.com/siderolabs/talos/pkg/machinery/resources/secrets"
 )
 
@@ -37,6 +39,7 @@ func (s *Store) derive() {
 	s.deriveSecrets(live)
 	s.deriveLinks(live)
 	s.deriveDiscovery(live)
+	s.deriveExtensions(live)
 
 	kubelet := k8s.NewKubeletSpec(k8s.NamespaceName, k8s.KubeletID)
 	kubelet.TypedSpec().Image = live.Machine().Kubelet().Image()
@@ -126,6 +129,46 @@ func endpoint(id resource.ID, addresses []netip.Addr, hosts []string) *k8s.Endpo
 	r.TypedSpec().Hosts = append([]string{}, hosts...)
 
 	return r
+}
+
+// deriveExtensions shows the configurations of services of extensions, whether the node has the services or not.
+func (s *Store) deriveExtensions(live coreconfig.Config) {
+	docs := live.ExtensionServiceConfigs()
+
+	s.mu.Lock()
+	owned := s.owned(runtime.ExtensionServiceConfigType)
+	s.mu.Unlock()
+
+	// Nearly no node has any, and a type that a node shows itself takes memory.
+	if len(docs) == 0 && !owned {
+		return
+	}
+
+	show(s, runtime.ExtensionServiceConfigType, slices.All(docs), func(_ int, doc cluster.ExtensionServiceConfig) resource.Resource {
+		spec := runtime.ExtensionServiceConfigSpec{Environment: doc.Environment()}
+		for _, file := range doc.ConfigFiles() {
+			spec.Files = append(spec.Files, runtime.ExtensionServiceConfigFile{
+				Content: file.Content(), MountPath: file.MountPath(),
+			})
+		}
+
+		return withSpec(runtime.NewExtensionServiceConfigSpec(runtime.NamespaceName, doc.Name()), spec)
+	})
+	show(s, runtime.ExtensionServiceConfigStatusType, slices.All(docs),
+		func(_ int, doc cluster.ExtensionServiceConfig) resource.Resource {
+			return withSpec(runtime.NewExtensionServiceConfigStatusSpec(runtime.NamespaceName, doc.Name()),
+				runtime.ExtensionServiceConfigStatusSpec{SpecVersion: s.versionOf(runtime.ExtensionServiceConfigType, doc.Name())})
+		})
+}
+
+// versionOf is the version of a resource; empty if another config has taken it away meanwhile.
+func (s *Store) versionOf(typ resource.Type, id resource.ID) string {
+	r, err := s.state.Get(context.Background(), pointer{typ, id}.metadata())
+	if err != nil {
+		return ""
+	}
+
+	return r.Metadata().Version().String()
 }
 
 // deriveSecrets shows the roots of the node's PKI as its config holds them.

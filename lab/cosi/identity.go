@@ -18,6 +18,8 @@ type Identity struct {
 	Gateway netip.Addr
 	// Link is the name of the node's network link. Default: eth0.
 	Link string
+	// MoreLinks are the names of further network cards of the node.
+	MoreLinks []string
 	// HardwareAddr is the link's MAC address. Default: made from Address.
 	HardwareAddr string
 	// NodeID is the node's identity in discovery. Default: made from Hostname and Address.

@@ -1,11 +1,11 @@
 package cosi
 
 import (
+	"net"
 	"slices"
 
 	"github.com/cosi-project/runtime/pkg/resource"
 	coreconfig "github.com/siderolabs/talos/pkg/machinery/config"
-	"github.com/siderolabs/talos/pkg/machinery/config/config"
 	"github.com/siderolabs/talos/pkg/machinery/nethelpers"
 	"github.com/siderolabs/talos/pkg/machinery/resources/cluster"
 	configres "github.com/siderolabs/talos/pkg/machinery/resources/config"
@@ -36,14 +36,16 @@ func (s *Store) SetNetworkFaults(faults NetworkFaults) {
 	s.mu.Lock()
 	s.faults = faults
 	must(s.showRecorded())
+	s.showLinks()
 	s.mu.Unlock()
 
 	s.derive()
 }
 
-// lacks reports whether a recorded resource is that of a link that is missing.
+// lacks reports whether a recorded resource is that of a link that is missing, or of an address that is elsewhere.
 func (s *Store) lacks(r resource.Resource) bool {
-	return r.Metadata().Type() == network.LinkStatusType && s.faults.Links[r.Metadata().ID()] == LinkMissing
+	return r.Metadata().Type() == network.LinkStatusType && s.faults.Links[r.Metadata().ID()] == LinkMissing ||
+		s.replaced(r)
 }
 
 // suffer shows in a recorded resource what is wrong. It reports whether anything is.
@@ -78,37 +80,8 @@ type silentProxy struct{ healthyProxy }
 // Fails implements network.Proxy.
 func (silentProxy) Fails() uint32 { return 1 }
 
-// link is one that a config has the node bring up. Logical ones are created, where hardware has to be there.
-type link struct {
-	name    string
-	logical bool
-}
-
-func linksOf(live coreconfig.Config) []link {
-	var out []link
-
-	for _, l := range live.NetworkCommonLinkConfigs() {
-		_, physical := l.(config.NetworkPhysicalLinkConfig)
-		out = append(out, link{l.Name(), !physical})
-	}
-
-	for _, d := range live.Machine().Network().Devices() {
-		if d.Interface() == "" || d.Ignore() {
-			continue
-		}
-
-		logical := d.Bond() != nil || d.Bridge() != nil || d.Dummy() || d.WireguardConfig() != nil
-		out = append(out, link{d.Interface(), logical})
-
-		for _, vlan := range d.Vlans() {
-			out = append(out, link{nethelpers.VLANLinkName(d.Interface(), vlan.ID()), true})
-		}
-	}
-
-	return out
-}
-
-// deriveLinks shows which links the config has the node bring up, and those of them that it has created.
+// deriveLinks shows which links the config has the node bring up, those of them that it has created, and what they and
+// the hardware are like then.
 func (s *Store) deriveLinks(live coreconfig.Config) {
 	links := linksOf(live)
 
@@ -122,44 +95,173 @@ func (s *Store) deriveLinks(live coreconfig.Config) {
 	}
 
 	show(s, network.LinkSpecType, slices.All(links), func(_ int, l link) resource.Resource {
-		return withSpec(network.NewLinkSpec(network.NamespaceName, l.name), network.LinkSpecSpec{
-			Name: l.name, Up: true, Logical: l.logical, ConfigLayer: network.ConfigMachineConfiguration,
-		})
+		return withSpec(network.NewLinkSpec(network.NamespaceName, l.name), l.spec(links))
 	})
-	s.createLinks(links)
-}
 
-// createLinks shows the links that are there because the config says so, beside those of the hardware.
-func (s *Store) createLinks(links []link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	next := map[string]bool{}
+	s.links = links
+	s.showLinks()
+	s.showAddresses()
+}
 
-	for _, l := range links {
-		if _, recorded := s.shown[pointer{network.LinkStatusType, l.name}]; !l.logical || recorded ||
-			s.faults.Links[l.name] == LinkMissing {
-			continue
-		}
-
-		spec := network.LinkStatusSpec{
-			Type: nethelpers.LinkEther, OperationalState: nethelpers.OperStateUp, LinkState: true, MTU: 1500,
-		}
-		if s.faults.Links[l.name] == LinkDown {
-			spec.OperationalState, spec.LinkState = nethelpers.OperStateDown, false
-		}
-
-		next[l.name] = true
-		must(s.put(withSpec(network.NewLinkStatus(network.NamespaceName, l.name), spec)))
+// spec is what the node is to make of a link.
+func (l link) spec(all []link) network.LinkSpecSpec {
+	spec := network.LinkSpecSpec{
+		Name: l.name, Up: true, Logical: l.kind != "", MTU: l.mtu, Kind: l.kind, ParentName: l.parent, VLAN: l.vlan,
+		BondMaster: l.bond, ConfigLayer: network.ConfigMachineConfiguration,
 	}
 
-	for name := range s.created {
-		if !next[name] {
-			must(s.destroy(pointer{network.LinkStatusType, name}.metadata()))
+	if spec.Logical {
+		spec.Type = nethelpers.LinkEther
+	}
+
+	switch master, i := masterOf(all, l.name); master.kind {
+	case network.LinkKindBond:
+		spec.BondSlave = network.BondSlave{MasterName: master.name, SlaveIndex: i}
+	case network.LinkKindBridge:
+		spec.BridgeSlave = network.BridgeSlave{MasterName: master.name}
+	}
+
+	return spec
+}
+
+// masterOf is the bond or the bridge that a link belongs to, and its place there.
+func masterOf(all []link, member string) (master link, place int) {
+	for _, l := range all {
+		if i := slices.Index(l.members, member); i >= 0 {
+			return l, i
 		}
 	}
 
-	s.created = next
+	return link{}, 0
+}
+
+// showLinks shows the links that are there beside the recorded one; the caller holds s.mu.
+func (s *Store) showLinks() {
+	var all []resource.Resource
+
+	for _, name := range s.identity.MoreLinks {
+		all = s.addLink(all, name, network.LinkStatusSpec{
+			HardwareAddr: s.hardwareAddr(name), PermanentAddr: s.hardwareAddr(name), Driver: "virtio_net", SpeedMegabits: 10000,
+		})
+	}
+
+	for _, l := range s.links {
+		if l.kind != "" {
+			all = s.addLink(all, l.name, network.LinkStatusSpec{
+				Kind: l.kind, VLAN: l.vlan, BondMaster: l.bond, HardwareAddr: s.hardwareAddr(s.below(l)),
+				LinkIndex: s.linkIndex(l.parent),
+			})
+		}
+	}
+
+	s.besides(network.LinkStatusType, all...)
+
+	s.amendShown(network.LinkStatusType, s.identity.Link, func(r resource.Resource) {
+		if status, ok := r.(*network.LinkStatus); ok {
+			s.fit(s.identity.Link, status.TypedSpec())
+		}
+	})
+}
+
+// addLink adds a link that works, or whose fault shows.
+func (s *Store) addLink(to []resource.Resource, name string, spec network.LinkStatusSpec) []resource.Resource {
+	// One that has the name of a recorded link is that link.
+	if _, recorded := s.shown[pointer{network.LinkStatusType, name}]; recorded || s.faults.Links[name] == LinkMissing {
+		return to
+	}
+
+	spec.Type, spec.Index = nethelpers.LinkEther, s.linkIndex(name)
+	spec.OperationalState, spec.LinkState = nethelpers.OperStateUp, true
+	s.fit(name, &spec)
+
+	if s.faults.Links[name] == LinkDown {
+		spec.OperationalState, spec.LinkState = nethelpers.OperStateDown, false
+	}
+
+	return append(to, withSpec(network.NewLinkStatus(network.NamespaceName, name), spec))
+}
+
+// fit sets what follows from the config for a link: its MTU, and what it belongs to.
+func (s *Store) fit(name string, spec *network.LinkStatusSpec) {
+	master, _ := masterOf(s.links, name)
+	spec.MTU, spec.MasterIndex, spec.SlaveKind = s.mtu(name), s.linkIndex(master.name), master.kind
+}
+
+// usualMTU is that of a link whose config names none.
+const usualMTU = 1500
+
+// mtu of a link. Members of a bond have that of the bond, and a VLAN that of its parent, unless it has its own.
+func (s *Store) mtu(name string) uint32 {
+	master, _ := masterOf(s.links, name)
+	l := s.linkOf(name)
+
+	switch {
+	case master.mtu > 0:
+		return master.mtu
+	case l.mtu > 0:
+		return l.mtu
+	case l.parent != "":
+		return s.mtu(l.parent)
+	}
+
+	return usualMTU
+}
+
+// below is the hardware that a link sends through; the link itself if it needs none.
+func (s *Store) below(l link) string {
+	if l.parent != "" {
+		return s.below(s.linkOf(l.parent))
+	}
+
+	if len(l.members) > 0 {
+		return l.members[0]
+	}
+
+	return l.name
+}
+
+func (s *Store) linkOf(name string) link {
+	if i := slices.IndexFunc(s.links, func(l link) bool { return l.name == name }); i >= 0 {
+		return s.links[i]
+	}
+
+	return link{name: name}
+}
+
+// firstIndex is that of the first link beside lo and the recorded one.
+const firstIndex = 3
+
+// linkIndex is the number that the kernel has for a link; zero for none. It stays the same in a boot.
+func (s *Store) linkIndex(name string) uint32 {
+	switch name {
+	case "":
+		return 0
+	case s.identity.Link:
+		return firstIndex - 1
+	}
+
+	i := slices.Index(s.indexes, name)
+	if i < 0 {
+		i = len(s.indexes)
+		s.indexes = append(s.indexes, name)
+	}
+
+	return uint32(firstIndex + i)
+}
+
+// hardwareAddr of a link: those of further hardware differ from that of the first in the first byte.
+func (s *Store) hardwareAddr(name string) nethelpers.HardwareAddr {
+	mac, err := net.ParseMAC(s.identity.HardwareAddr)
+	must(err)
+
+	if name != s.identity.Link {
+		mac[0] += byte(4 * (slices.Index(s.identity.MoreLinks, name) + 1)) // locally administered ones stay so
+	}
+
+	return nethelpers.HardwareAddr(mac)
 }
 
 // deriveDiscovery shows whether the node looks for the others of its cluster, without the key.

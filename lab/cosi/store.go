@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
+	"net/netip"
 	"reflect"
 	"slices"
 	"sync"
@@ -73,9 +75,17 @@ type Store struct {
 	// shown are the recorded resources that are currently visible.
 	shown map[pointer]struct{}
 	live  live
-	// created are the links that exist because the config says so.
-	created map[string]bool
+	// created are the resources that are shown beside the recorded ones of their types.
+	created map[pointer]bool
 	faults  NetworkFaults
+	// links are those of the config, indexes the names of all that were ever there beside the recorded one.
+	links   []link
+	indexes []string
+	// held are the virtual IPs that the node has, ever all addresses of the config in this boot. Moved says that the node's
+	// own address is not where it was recorded.
+	held  []netip.Addr
+	ever  []netip.Prefix
+	moved bool
 	// attempts counts how often peers of KubeSpan were shown, and with it the endpoints that were tried.
 	attempts int
 	// amended say of single recorded resources what is otherwise on this node.
@@ -115,6 +125,7 @@ func NewStore(identity Identity) (*Store, error) {
 		taken:    map[resource.Type]struct{}{},
 		shown:    map[pointer]struct{}{},
 		amended:  map[pointer]func(resource.Resource){},
+		created:  map[pointer]bool{},
 	}
 
 	first, err := recordedResources(Maintenance, identity)
@@ -141,6 +152,12 @@ func NewStore(identity Identity) (*Store, error) {
 
 	s.SetMachineType(machine.TypeUnknown)
 	s.derive()
+
+	if len(identity.MoreLinks) > 0 {
+		s.mu.Lock()
+		s.showLinks()
+		s.mu.Unlock()
+	}
 
 	return s, nil
 }
@@ -228,6 +245,11 @@ func (s *Store) Amend(typ resource.Type, id resource.ID, change func(resource.Re
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
+	s.amendShown(typ, id, change)
+}
+
+// amendShown is Amend for callers that hold s.mu.
+func (s *Store) amendShown(typ resource.Type, id resource.ID, change func(resource.Resource)) {
 	p := pointer{typ, id}
 	s.amended[p] = change
 
@@ -238,6 +260,25 @@ func (s *Store) Amend(typ resource.Type, id resource.ID, change func(resource.Re
 	current, err := s.state.Get(context.Background(), p.metadata())
 	must(err)
 	must(s.put(s.amend(current)))
+}
+
+// besides shows resources of a type next to the recorded ones, and no others of its own any more; the caller holds s.mu.
+func (s *Store) besides(typ resource.Type, resources ...resource.Resource) {
+	next := map[pointer]bool{}
+
+	for _, r := range resources {
+		next[pointerTo(r)] = true
+		must(s.put(r))
+	}
+
+	for p := range s.created {
+		if p.typ == typ && !next[p] {
+			must(s.destroy(p.metadata()))
+			delete(s.created, p)
+		}
+	}
+
+	maps.Copy(s.created, next)
 }
 
 // Set creates or updates resources. Their types are the caller's from now on: recorded resources of the same types

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -263,6 +264,12 @@ func (s *session) startAll(ctx context.Context) error {
 		starters = append(starters, s.startTrustd)
 	}
 
+	for _, e := range s.servicesOfExtensions() {
+		s.runExtension(e, true)
+
+		required = append(required, e.id())
+	}
+
 	var group sync.WaitGroup
 
 	errs := make([]error, len(starters))
@@ -290,5 +297,6 @@ func (s *session) startAll(ctx context.Context) error {
 // settled reports whether a boot has not to wait for a service any more: a bootstrap ends the wait for etcd, however it
 // turns out.
 func (s *session) settled(st service.Status) bool {
-	return st.Up() || st.State == service.Finished || st.ID == svcEtcd && s.bootstrapped.Load()
+	return st.Up() || st.State == service.Finished || st.ID == svcEtcd && s.bootstrapped.Load() ||
+		st.Running() && strings.HasPrefix(st.ID, extensionPrefix) // which have no health checks
 }

@@ -23,6 +23,7 @@ func (s *session) watchCluster() {
 			return
 		case <-s.awake:
 			s.showMembers()
+			s.compete()
 		case <-ticker.C:
 			if !s.waitsForCertificate() {
 				continue

@@ -181,6 +181,7 @@ func (s *session) followConfig(old, cfg config.Provider) {
 
 	s.announce()
 	s.followKubernetes(old, cfg)
+	s.followExtensions()
 	s.showPods()
 	s.refreshStatus()
 }

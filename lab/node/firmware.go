@@ -43,12 +43,9 @@ func (s *session) showExtensions() {
 		return
 	}
 
-	var schematic, installer string
-
-	if loader := s.n.system.Loader(); loader != nil && loader.Current() != nil {
-		if schematic, installer = loader.Current().Schematic, loader.Current().Image; schematic == "" {
-			return
-		}
+	schematic, installer := s.runningImage()
+	if installer != "" && schematic == "" {
+		return
 	}
 
 	var all []runtime.ExtensionStatusSpec
@@ -61,7 +58,7 @@ func (s *session) showExtensions() {
 		all = append(all, one)
 	}
 
-	for _, name := range s.n.opts.Extensions {
+	for _, name := range s.extensions() {
 		add(name, s.tag, "Lab")
 	}
 
@@ -70,4 +67,28 @@ func (s *session) showExtensions() {
 	}
 
 	s.store.SetExtensions(all...)
+}
+
+// runningImage is the schematic of what runs, and its installer; both are empty on the boot medium.
+func (s *session) runningImage() (schematic, installer string) {
+	if loader := s.n.system.Loader(); loader != nil && loader.Current() != nil {
+		return loader.Current().Schematic, loader.Current().Image
+	}
+
+	return "", ""
+}
+
+// extensions are the names of the system extensions that run.
+func (s *session) extensions() []string {
+	schematic, installer := s.runningImage()
+	all, known := s.n.opts.Schematics[schematic]
+
+	switch {
+	case s.faulty(image.BadExtensions), installer != "" && schematic == "":
+		return nil
+	case known:
+		return all
+	}
+
+	return s.n.opts.Extensions
 }

@@ -52,8 +52,13 @@ type Options struct {
 	TalosVersion string
 	// SecureBoot is true for a machine whose firmware has Secure Boot on, see SetSecureBoot.
 	SecureBoot bool
-	// Extensions are the system extensions of the boot medium, and of installers with a schematic.
+	// Extensions are the system extensions of the boot medium, and of installers with a schematic that Schematics does not
+	// have.
 	Extensions []string
+	// Schematics are the system extensions that an image factory puts into images, by the IDs of schematics.
+	Schematics map[string][]string
+	// Links are the names of network cards beside eth0.
+	Links []string
 	// CPUs and MemoryMiB are the machine's size; 2 and 4096 when zero.
 	CPUs, MemoryMiB int
 	// UUID is the system UUID; made up and kept when empty, and the machine shows none where it is NoUUID.

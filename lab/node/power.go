@@ -73,6 +73,10 @@ func (s *session) stopPhases(kexec bool) []boot.Phase {
 				s.stopService(id)
 			}
 
+			for _, e := range s.servicesOfExtensions() {
+				s.stopService(e.id())
+			}
+
 			return nil
 		}),
 		boot.Single("umount", "unmountPodMounts", nil),

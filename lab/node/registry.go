@@ -14,6 +14,7 @@ type Registry struct {
 	nodes   *discovery.Service[*Node]
 	model   *quorum.Model
 	network *apid.Network
+	virtual virtualIPs
 
 	mu      sync.Mutex
 	objects map[discovery.Key]*kubernetes.ModelNodes // of modelled clusters
@@ -24,6 +25,7 @@ func NewRegistry() *Registry {
 	return &Registry{
 		nodes: discovery.New[*Node](), model: quorum.NewModel(), network: &apid.Network{},
 		objects: map[discovery.Key]*kubernetes.ModelNodes{},
+		virtual: virtualIPs{owners: map[virtualIP]*session{}},
 	}
 }
 

@@ -78,6 +78,10 @@ type session struct {
 	kube kubeService
 
 	kubeletMu sync.Mutex // one start of the kubelet at a time
+
+	// extensionConfigs are the configurations that services of extensions run with, by their names.
+	extensionMu      sync.Mutex
+	extensionConfigs map[string]string
 }
 
 // machineStatus is what MachineStatus last said.
@@ -92,6 +96,7 @@ func newSession(n *Node, again bool) (*session, error) {
 	s := &session{
 		n: n, bootID: uuid.NewString(), booted: time.Now(), tag: n.opts.TalosVersion, journal: journal.New(n.opts.Log),
 		awake: make(chan struct{}, 1), configured: make(chan struct{}), again: again, volumes: map[string]volume{},
+		extensionConfigs: map[string]string{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 
@@ -188,7 +193,7 @@ func (s *session) openStore() error {
 
 	s.store, err = cosi.NewStore(cosi.Identity{
 		Hostname: s.hostname(), Address: addr, Gateway: gateway, NodeID: s.nodeID, Platform: configuration.Platform,
-		TalosVersion: s.tag,
+		TalosVersion: s.tag, MoreLinks: s.n.opts.Links,
 	})
 	if err != nil {
 		return fmt.Errorf("making the node's resources: %w", err)

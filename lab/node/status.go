@@ -35,6 +35,10 @@ func (s *session) serviceChanged(changed service.Status) {
 	s.journal.Register(changed.ID)
 	s.logServiceState(changed.ID)
 	s.refreshStatus()
+
+	if changed.ID == svcEtcd && s.competes() {
+		s.notifyCluster()
+	}
 }
 
 // logServiceState writes the newest event of a service to the kernel log, as machined does.
