@@ -44,15 +44,18 @@ type networkSight struct {
 	// boot and config identify what was read.
 	boot, config string
 	at           time.Time
-	problems     []problem
-	status       *v1alpha1.MachineNetworkStatus
+	// changing: a change was under way. A node shows its configuration before it has brought its network in line with it.
+	changing bool
+	problems []problem
+	status   *v1alpha1.MachineNetworkStatus
 }
 
 // problem is one thing that does not work.
 type problem struct{ reason, message string }
 
-// recall returns the last sight, and false if it is time to look again.
-func (n *networks) recall(key, boot, config string, now time.Time) (networkSight, bool) {
+// recall returns the last sight, and false if it is time to look again. What was seen while a change was under way does
+// not count once that has ended.
+func (n *networks) recall(key, boot, config string, changing bool, now time.Time) (networkSight, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
@@ -63,7 +66,8 @@ func (n *networks) recall(key, boot, config string, now time.Time) (networkSight
 		trust = pollFaults
 	}
 
-	return last, ok && last.boot == boot && last.config == config && now.Sub(last.at) < trust
+	return last, ok && last.boot == boot && last.config == config && (changing || !last.changing) &&
+		now.Sub(last.at) < trust
 }
 
 func (n *networks) remember(key string, s networkSight) {
@@ -87,9 +91,9 @@ func (n *networks) forget(key string) {
 // networkFault finds what of the machine's network does not work, according to the node. No stream reports that: it is
 // read now and then. What was read is shown each time: a status that was to have it may not have been written.
 func (r *Reconciler) networkFault(ctx context.Context, s *scope) (fault, error) {
-	key, now := s.key().String(), r.Clock.Now()
+	key, now, changing := s.key().String(), r.Clock.Now(), s.machine.Status.Change != nil
 
-	last, fresh := r.networks.recall(key, s.facts.BootID, s.told, now)
+	last, fresh := r.networks.recall(key, s.facts.BootID, s.told, changing, now)
 	if !fresh {
 		seen, err := r.seeNetwork(ctx, s, now)
 		if err != nil {
@@ -97,7 +101,7 @@ func (r *Reconciler) networkFault(ctx context.Context, s *scope) (fault, error) 
 		}
 
 		last = networkSight{
-			boot: s.facts.BootID, config: s.told, at: now, problems: seen.judge(), status: seen.status(),
+			boot: s.facts.BootID, config: s.told, at: now, changing: changing, problems: seen.judge(), status: seen.status(),
 		}
 		r.networks.remember(key, last)
 	}

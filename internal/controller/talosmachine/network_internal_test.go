@@ -221,7 +221,7 @@ func TestNetworkIsRecalled(t *testing.T) {
 
 	at := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 	fresh := func(boot, config string, after time.Duration) bool {
-		_, ok := n.recall("m", boot, config, at.Add(after))
+		_, ok := n.recall("m", boot, config, false, at.Add(after))
 
 		return ok
 	}
@@ -238,8 +238,15 @@ func TestNetworkIsRecalled(t *testing.T) {
 
 	n.remember("m", networkSight{boot: "1", config: "1", at: at, problems: []problem{{message: "no"}}})
 
-	if s, ok := n.recall("m", "1", "1", at.Add(29*time.Second)); !ok || len(s.problems) != 1 || fresh("1", "1", 30*time.Second) {
+	if s, ok := n.recall("m", "1", "1", false, at.Add(29*time.Second)); !ok || len(s.problems) != 1 || fresh("1", "1", 30*time.Second) {
 		t.Error("with a fault")
+	}
+
+	// A node shows its config before it has brought its network in line with it.
+	n.remember("m", networkSight{boot: "1", config: "1", at: at, changing: true})
+
+	if _, ok := n.recall("m", "1", "1", true, at); !ok || fresh("1", "1", 0) {
+		t.Error("what was seen during a change does not count during the change, or counts after it")
 	}
 
 	if n.forget("m"); fresh("1", "1", 0) {
