@@ -102,7 +102,9 @@ func bondOf(doc config.NetworkBondConfig) network.BondMasterSpec {
 
 // linksOfDevice returns the link of a device of the main document, and its VLANs.
 func linksOfDevice(d config.Device) []link {
-	l := link{name: d.Interface(), mtu: uint32(max(d.MTU(), 0)), addresses: prefixes(d.Addresses()), vips: vipOf(d.VIPConfig())}
+	l := link{
+		name: d.Interface(), mtu: uint32(max(d.MTU(), 0)), addresses: prefixes(d.Addresses()), vips: vipOf(d.VIPConfig()),
+	}
 
 	switch {
 	case d.Bond() != nil:
@@ -120,7 +122,8 @@ func linksOfDevice(d config.Device) []link {
 	for _, v := range d.Vlans() {
 		out = append(out, link{
 			name: nethelpers.VLANLinkName(l.name, v.ID()), kind: network.LinkKindVLAN, parent: l.name, mtu: v.MTU(),
-			vlan: network.VLANSpec{VID: v.ID(), Protocol: v.Mode()}, addresses: prefixes(v.Addresses()), vips: vipOf(v.VIPConfig()),
+			vlan: network.VLANSpec{VID: v.ID(), Protocol: v.Mode()}, addresses: prefixes(v.Addresses()),
+			vips: vipOf(v.VIPConfig()),
 		})
 	}
 

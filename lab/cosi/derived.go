@@ -144,20 +144,23 @@ func (s *Store) deriveExtensions(live coreconfig.Config) {
 		return
 	}
 
-	show(s, runtime.ExtensionServiceConfigType, slices.All(docs), func(_ int, doc cluster.ExtensionServiceConfig) resource.Resource {
-		spec := runtime.ExtensionServiceConfigSpec{Environment: doc.Environment()}
-		for _, file := range doc.ConfigFiles() {
-			spec.Files = append(spec.Files, runtime.ExtensionServiceConfigFile{
-				Content: file.Content(), MountPath: file.MountPath(),
-			})
-		}
+	show(s, runtime.ExtensionServiceConfigType, slices.All(docs),
+		func(_ int, doc cluster.ExtensionServiceConfig) resource.Resource {
+			spec := runtime.ExtensionServiceConfigSpec{Environment: doc.Environment()}
+			for _, file := range doc.ConfigFiles() {
+				spec.Files = append(spec.Files, runtime.ExtensionServiceConfigFile{
+					Content: file.Content(), MountPath: file.MountPath(),
+				})
+			}
 
-		return withSpec(runtime.NewExtensionServiceConfigSpec(runtime.NamespaceName, doc.Name()), spec)
-	})
+			return withSpec(runtime.NewExtensionServiceConfigSpec(runtime.NamespaceName, doc.Name()), spec)
+		})
 	show(s, runtime.ExtensionServiceConfigStatusType, slices.All(docs),
 		func(_ int, doc cluster.ExtensionServiceConfig) resource.Resource {
 			return withSpec(runtime.NewExtensionServiceConfigStatusSpec(runtime.NamespaceName, doc.Name()),
-				runtime.ExtensionServiceConfigStatusSpec{SpecVersion: s.versionOf(runtime.ExtensionServiceConfigType, doc.Name())})
+				runtime.ExtensionServiceConfigStatusSpec{
+					SpecVersion: s.versionOf(runtime.ExtensionServiceConfigType, doc.Name()),
+				})
 		})
 }
 

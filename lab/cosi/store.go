@@ -81,8 +81,8 @@ type Store struct {
 	// links are those of the config, indexes the names of all that were ever there beside the recorded one.
 	links   []link
 	indexes []string
-	// held are the virtual IPs that the node has, ever all addresses of the config in this boot. Moved says that the node's
-	// own address is not where it was recorded.
+	// held are the virtual IPs that the node has, ever all addresses of the config in this boot. Moved says that the
+	// node's own address is not where it was recorded.
 	held  []netip.Addr
 	ever  []netip.Prefix
 	moved bool
@@ -262,7 +262,8 @@ func (s *Store) amendShown(typ resource.Type, id resource.ID, change func(resour
 	must(s.put(s.amend(current)))
 }
 
-// besides shows resources of a type next to the recorded ones, and no others of its own any more; the caller holds s.mu.
+// besides shows resources of a type next to the recorded ones, and no others that it has shown before; the caller holds
+// s.mu.
 func (s *Store) besides(typ resource.Type, resources ...resource.Resource) {
 	next := map[pointer]bool{}
 

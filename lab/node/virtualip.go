@@ -21,8 +21,8 @@ type virtualIP struct {
 	address netip.Addr
 }
 
-// claim makes a boot the owner of each address that no other one has which still competes for it, and returns those that
-// it owns.
+// claim makes a boot the owner of each address that no other one has which still competes for it, and returns those
+// that it owns.
 func (v *virtualIPs) claim(cluster discovery.Key, s *session) []netip.Addr {
 	v.mu.Lock()
 	defer v.mu.Unlock()
