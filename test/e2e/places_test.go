@@ -16,7 +16,7 @@ var places = map[bool]*queue{modelledWorld: {free: 4}, realWorld: {free: 3}}
 // end.
 var longest = []string{
 	"TestScale", "TestRemediation", "TestStaleMember", "TestTotalLoss", "TestLife", "TestConfigRollout",
-	"TestMoveBetweenManagementPlanes", "TestTriedChange", "TestFirewall", "TestAliveIsNotReplaced", "TestNodesComeBackOtherwise", "TestImport",
+	"TestMoveBetweenManagementPlanes", "TestTriedChange", "TestFullCluster", "TestFirewall", "TestAliveIsNotReplaced", "TestNodesComeBackOtherwise", "TestImport",
 	"TestUpgradeOfEverything", "TestUpgradeThatDoesNotBoot", "TestUpgradeOfTalos", "TestOperatorIsUpdated", "TestReplaceByHand",
 	"TestDeadlocksOfMembers", "TestLostWhileShrinking", "TestShards", "TestShardsBackUp", "TestRestore", "TestLostEphemeral", "TestLeaderIsKilled",
 	"TestBadConfigStops", "TestBadStaticPodStops", "TestSparesOfCluster",

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 	"github.com/talos-operator/talos-operator/lab/apid"
 	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/test/wait"
@@ -48,23 +48,33 @@ func (w *world) machine(name string) *v1alpha1.TalosMachine {
 	return m
 }
 
-// upToDate: control plane and workers run the desired configs, all of them compared to the spec as it is, and no plan
-// is left.
+// upToDate: a cluster was looked at as it is, and its groups are up to date.
 func (w *world) upToDate(cluster string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		k := &vitistackv1alpha1.KubernetesCluster{}
-		cp, workers := &v1alpha1.TalosControlPlane{}, &v1alpha1.TalosWorker{}
-
-		err := errors.Join(
-			w.client.Get(ctx, client.ObjectKey{Namespace: w.ns, Name: cluster}, k),
-			w.client.Get(ctx, client.ObjectKey{Namespace: w.ns, Name: cluster}, cp),
-			w.client.Get(ctx, client.ObjectKey{Namespace: w.ns, Name: cluster + "-workers"}, workers))
-		if err != nil {
+		if err := w.client.Get(ctx, client.ObjectKey{Namespace: w.ns, Name: cluster}, k); err != nil {
 			return err
 		}
 
 		if k.Status.ObservedGeneration != k.Generation {
 			return errors.New("the KubernetesCluster has not been looked at")
+		}
+
+		return w.groupsUpToDate(cluster)(ctx)
+	}
+}
+
+// groupsUpToDate: control plane and workers run the desired configs, all of them compared to the spec as it is, and no
+// plan is left.
+func (w *world) groupsUpToDate(cluster string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		cp, workers := &v1alpha1.TalosControlPlane{}, &v1alpha1.TalosWorker{}
+
+		err := errors.Join(
+			w.client.Get(ctx, client.ObjectKey{Namespace: w.ns, Name: cluster}, cp),
+			w.client.Get(ctx, client.ObjectKey{Namespace: w.ns, Name: cluster + "-workers"}, workers))
+		if err != nil {
+			return err
 		}
 
 		for _, o := range []struct {
@@ -88,7 +98,7 @@ func (w *world) upToDate(cluster string) func(context.Context) error {
 		}
 
 		for _, m := range list.Items {
-			if !strings.HasPrefix(m.Status.ComparedTo, fmt.Sprintf("%d/", cp.Generation)) || m.Status.Change != nil {
+			if !rollout.ComparedToUpgrade(cp, &m) || m.Status.Change != nil {
 				return fmt.Errorf("%s is compared to %s, and has %+v", m.Name, m.Status.ComparedTo, m.Status.Change)
 			}
 		}

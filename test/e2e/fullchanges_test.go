@@ -1,0 +1,275 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/lab/node"
+	"github.com/talos-operator/talos-operator/test/harness"
+)
+
+// inPlace makes a change that reboots no machine.
+func (w *world) inPlace(what string, edit func()) {
+	w.t.Helper()
+
+	before := w.boots()
+
+	edit()
+	w.eventually(what, w.groupsUpToDate("full"))
+
+	if rebooted := w.rebooted(before); len(rebooted) > 0 {
+		w.t.Errorf("%s: %v rebooted", what, rebooted)
+	}
+}
+
+// refused makes a change that an object refuses for a reason, with a text in its message: no machine gets another system,
+// or reboots. The config may name an installer before. Then it takes the change back.
+func (w *world) refused(o client.Object, name, kind, reason, text string, edit, back func()) {
+	w.t.Helper()
+
+	acts := w.countChanges(fullMachines...)
+
+	edit()
+	w.eventually(text, func(ctx context.Context) error {
+		err := w.condition(o, name, kind, metav1.ConditionFalse, reason)(ctx)
+		if c := meta.FindStatusCondition(harness.Conditions(o), kind); err == nil && !strings.Contains(c.Message, text) {
+			err = errors.New(c.Message)
+		}
+
+		return err
+	})
+	back()
+	w.eventually("it is taken back", w.groupsUpToDate("full"))
+
+	if acts.of("Upgrade")+acts.of("Reboot") > 0 {
+		w.t.Errorf("%s: %v", text, acts.take())
+	}
+}
+
+// editFull edits both groups of the cluster.
+func (w *world) editFull(edit func(*v1alpha1.NodeOptions)) {
+	w.t.Helper()
+	change(w, &v1alpha1.TalosControlPlane{}, "full", func(cp *v1alpha1.TalosControlPlane) { edit(&cp.Spec.NodeOptions) })
+	change(w, &v1alpha1.TalosWorker{}, "full-workers", func(g *v1alpha1.TalosWorker) { edit(&g.Spec.NodeOptions) })
+}
+
+// editMachine edits the entry of a control-plane machine.
+func (w *world) editMachine(machine int, edit func(*v1alpha1.MachineEntry)) {
+	w.t.Helper()
+	change(w, &v1alpha1.TalosControlPlane{}, "full", func(cp *v1alpha1.TalosControlPlane) {
+		edit(&cp.Spec.Machines[slices.Index(fullControlPlane, machine)])
+	})
+}
+
+// changeNetwork adds a VLAN to the control plane, and changes the MTU of one of the workers.
+func (w *world) changeNetwork() {
+	w.t.Helper()
+	w.inPlace("a VLAN and an MTU", func() {
+		change(w, &v1alpha1.TalosControlPlane{}, "full", func(cp *v1alpha1.TalosControlPlane) {
+			for i := range cp.Spec.Machines {
+				bond := &cp.Spec.Machines[i].Network.Interfaces[0]
+				bond.VLANs = append(bond.VLANs, v1alpha1.VLAN{
+					ID: 300, Addresses: []string{w.vlanAddress(300, fullControlPlane[i]) + "/24"},
+				})
+			}
+		})
+		change(w, &v1alpha1.TalosWorker{}, "full-workers", func(g *v1alpha1.TalosWorker) {
+			for i := range g.Spec.Machines {
+				g.Spec.Machines[i].Network.Interfaces[0].VLANs[1].MTU = 8000
+			}
+		})
+	})
+
+	for _, i := range fullControlPlane {
+		w.bonded(i, map[int]uint32{100: 1500, 200: 9000, 300: 9000})
+	}
+
+	for _, i := range fullWorkers {
+		w.bonded(i, map[int]uint32{100: 1500, 200: 8000})
+	}
+}
+
+// changeServices gives the control plane another virtual IP, the service of the extension another configuration, one
+// machine another image of its static pod, and all of them a second key.
+func (w *world) changeServices() {
+	w.t.Helper()
+
+	const (
+		newVIP  = 9
+		kms     = "https://kms.example.org:4443"
+		monitor = "MONITOR ups@172.20.151.6 1 monitor \"\" secondary\n"
+	)
+
+	w.inPlace("a virtual IP, a service, a static pod, a key", func() {
+		change(w, &v1alpha1.TalosControlPlane{}, "full", func(cp *v1alpha1.TalosControlPlane) {
+			for i := range cp.Spec.Machines {
+				cp.Spec.Machines[i].Network.Interfaces[0].VLANs[0].VIP.Address = w.address(newVIP)
+			}
+		})
+		w.editFull(func(o *v1alpha1.NodeOptions) { o.ExtensionServices[0].ConfigFiles[0].Content = monitor })
+		w.editMachine(12, func(m *v1alpha1.MachineEntry) {
+			raw := string(m.StaticPods[0].Raw)
+			m.StaticPods[0].Raw = []byte(strings.Replace(raw, "lldpd:1.0.18", "lldpd:1.0.19", 1))
+		})
+		w.editFull(func(o *v1alpha1.NodeOptions) {
+			keys := &o.Volumes.Ephemeral.Encryption.Keys
+			*keys = append(*keys, v1alpha1.VolumeKey{
+				Slot: new(int32(1)), Type: "kms", KMS: &v1alpha1.VolumeKeyKMSOptions{Endpoint: kms},
+			})
+		})
+	})
+
+	for _, i := range fullMachines {
+		w.served(i, "ups@172.20.151.6")
+		w.runsFull(i, fullExtensions, 0, "EPHEMERAL/0 nodeID") // it opens with the keys of its boot
+	}
+
+	w.podRuns("registry.example.org/lldpd:1.0.19")
+
+	owner := w.virtualIPAt(w.address(newVIP))
+	w.eventually("its status says so", func(context.Context) error {
+		if all := w.machine(fullNames[owner]).Status.Addresses; !slices.Contains(all, w.address(newVIP)) ||
+			slices.Contains(all, w.address(fullVIP)) {
+			return fmt.Errorf("%v", all)
+		}
+
+		return nil
+	})
+}
+
+// changeKubeSpan turns KubeSpan off and on again, without losing a machine.
+func (w *world) changeKubeSpan() {
+	w.t.Helper()
+
+	for _, on := range []bool{false, true} {
+		w.inPlace(fmt.Sprintf("KubeSpan is %t", on), func() {
+			change(w, &v1alpha1.TalosControlPlane{}, "full", func(cp *v1alpha1.TalosControlPlane) {
+				cp.Spec.KubeSpan.Enabled = new(on)
+			})
+		})
+
+		if on {
+			w.tunnelled(4)
+		} else {
+			w.tunnelled(0)
+		}
+
+		for _, name := range fullNames {
+			w.eventually(name+" is reached", w.condition(&v1alpha1.TalosMachine{}, name, v1alpha1.ConditionReachable,
+				metav1.ConditionTrue))
+		}
+	}
+}
+
+// extend sets the extensions of the schematic.
+func (w *world) extend(extensions ...string) {
+	w.t.Helper()
+	change(w, &v1alpha1.TalosControlPlane{}, "full", func(cp *v1alpha1.TalosControlPlane) {
+		cp.Spec.ClusterImage.Schematic.Extensions = extensions
+	})
+}
+
+// changeSchematic adds an extension, for which one machine reboots after the other. With that boot, volumes have both keys.
+func (w *world) changeSchematic() {
+	w.t.Helper()
+
+	all := append(slices.Clone(fullExtensions), thirdExtension)
+	before, check := w.boots(), w.watchReboots("full", fullControlPlane...)
+
+	w.extend(all...)
+
+	// Between the config and the installer, a machine may look up to date.
+	for _, i := range fullMachines {
+		w.runsFull(i, all, 0, "EPHEMERAL/0 nodeID", "EPHEMERAL/1 kms")
+		w.served(i, "ups@172.20.151.6")
+	}
+
+	w.eventually("the third extension is everywhere", w.groupsUpToDate("full"))
+	check()
+
+	if rebooted := w.rebooted(before); len(rebooted) != len(fullMachines) {
+		w.t.Errorf("only %v rebooted", rebooted)
+	}
+}
+
+// refuseFull tries what cannot be done.
+func (w *world) refuseFull() {
+	w.t.Helper()
+
+	const upgrade = v1alpha1.ReasonUpgradeUnsupported
+
+	rename := func(from, to string) func() {
+		return func() {
+			w.editMachine(12, func(m *v1alpha1.MachineEntry) {
+				m.StaticPods[0].Raw = []byte(strings.Replace(string(m.StaticPods[0].Raw), from, to, 1))
+			})
+		}
+	}
+	w.refused(&v1alpha1.TalosControlPlane{}, "full", v1alpha1.ConditionReady, v1alpha1.ReasonInvalidSpec, "kube-apiserver",
+		rename(`"name":"lldpd","namespace"`, `"name":"kube-apiserver","namespace"`),
+		rename(`"name":"kube-apiserver","namespace"`, `"name":"lldpd","namespace"`))
+
+	w.refused(&v1alpha1.TalosMachine{}, fullNames[22], v1alpha1.ConditionUpToDate, upgrade, "nut-client",
+		func() { w.extend(fullExtensions[0]) }, func() { w.extend(fullExtensions...) })
+}
+
+// wantSecureBoot asks for Secure Boot on a machine that was installed without. It goes on as it is, and its status says that
+// this is not what the spec asks for.
+func (w *world) wantSecureBoot() {
+	w.t.Helper()
+
+	const machine = 13
+
+	matches := func(want bool) {
+		w.eventually(fmt.Sprintf("its image is what the spec asks for: %t", want), func(context.Context) error {
+			if i := w.machine(fullNames[machine]).Status.Image; i.MatchesSpec == nil || *i.MatchesSpec != want || *i.SecureBoot {
+				return fmt.Errorf("%+v", i)
+			}
+
+			return nil
+		})
+	}
+
+	w.inPlace("Secure Boot is wanted", func() {
+		w.editMachine(machine, func(m *v1alpha1.MachineEntry) {
+			m.Install = &v1alpha1.InstallOptions{ImageOptions: v1alpha1.ImageOptions{SecureBoot: new(true)}}
+		})
+	})
+	matches(false)
+	w.inPlace("Secure Boot is not wanted", func() {
+		w.editMachine(machine, func(m *v1alpha1.MachineEntry) { m.Install = nil })
+	})
+	matches(true)
+}
+
+// joinSecurely adds a worker that is to have Secure Boot, and was booted without it. It waits until it was booted with it.
+func (w *world) joinSecurely() {
+	w.t.Helper()
+
+	const machine = 23
+
+	n, m := w.boot(machine, func(o *node.Options) { o.Links = []string{"eth1"} }), &v1alpha1.TalosMachine{}
+
+	change(w, &v1alpha1.TalosWorker{}, "full-workers", func(g *v1alpha1.TalosWorker) {
+		g.Spec.Machines = append(g.Spec.Machines, v1alpha1.MachineEntry{
+			Name: "full-w-2", Address: w.address(machine),
+			NodeOptions: v1alpha1.NodeOptions{Install: &v1alpha1.InstallOptions{
+				ImageOptions: v1alpha1.ImageOptions{SecureBoot: new(true)},
+			}},
+		})
+	})
+	w.eventually("it waits for Secure Boot", w.condition(m, "full-w-2", v1alpha1.ConditionReady, metav1.ConditionFalse,
+		v1alpha1.ReasonSecureBootOff))
+
+	if calls := n.Faults().MutatingCalls(); calls > 0 {
+		w.t.Errorf("%d calls to a machine without Secure Boot", calls)
+	}
+}
