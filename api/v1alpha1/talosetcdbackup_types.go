@@ -5,7 +5,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TalosEtcdBackupSpec describes one backup. It is immutable, except for deletionPolicy and verification.
+// TalosEtcdBackupSpec describes one backup. What is stored, and where, is immutable in a TalosEtcdBackup:
+// controlPlaneRef, storage, recipients, recipientsFrom, allowUnencrypted and compression. How it is done may change:
+// timeout, stallTimeout and retries hold from the next attempt on. After each change of the spec, a backup that has
+// failed begins anew. verification and deletionPolicy may change at any time.
 // +kubebuilder:validation:XValidation:rule="self.allowUnencrypted || has(self.recipients) || has(self.recipientsFrom)",message="backups contain the root credentials of the cluster: set recipients, recipientsFrom or allowUnencrypted"
 // +kubebuilder:validation:XValidation:rule="!self.allowUnencrypted || (!has(self.recipients) && !has(self.recipientsFrom))",message="set recipients or allowUnencrypted, not both"
 type TalosEtcdBackupSpec struct {
@@ -191,7 +194,7 @@ type TalosEtcdBackupStatus struct {
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Location",type=string,priority=1,JSONPath=`.status.location`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
-// +kubebuilder:validation:XValidation:rule="self.spec.controlPlaneRef == oldSelf.spec.controlPlaneRef && self.spec.storage == oldSelf.spec.storage",message="controlPlaneRef and storage are immutable: create another TalosEtcdBackup"
+// +kubebuilder:validation:XValidation:rule="self.spec.controlPlaneRef == oldSelf.spec.controlPlaneRef && self.spec.storage == oldSelf.spec.storage && (has(self.spec.recipients) ? self.spec.recipients : []) == (has(oldSelf.spec.recipients) ? oldSelf.spec.recipients : []) && (has(self.spec.recipientsFrom) ? self.spec.recipientsFrom : []) == (has(oldSelf.spec.recipientsFrom) ? oldSelf.spec.recipientsFrom : []) && (has(self.spec.allowUnencrypted) ? self.spec.allowUnencrypted : false) == (has(oldSelf.spec.allowUnencrypted) ? oldSelf.spec.allowUnencrypted : false) && (has(self.spec.compression) ? self.spec.compression : 'Zstd') == (has(oldSelf.spec.compression) ? oldSelf.spec.compression : 'Zstd')",message="controlPlaneRef, storage, recipients, recipientsFrom, allowUnencrypted and compression are immutable: create another TalosEtcdBackup"
 type TalosEtcdBackup struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata of the object.
