@@ -25,6 +25,15 @@ const MovingToShardAnnotation = "talos-operator.io/moving-to-shard"
 // notifications of its spec, with the time since when each has been there. No other controller reads or writes it.
 const NotificationsAnnotation = "talos-operator.io/notifications"
 
+// Annotations of objects in a managed cluster, whose API server does not know the operator.
+const (
+	// KeepAnnotation on an object that bootstrap manifests brought keeps it when they no longer have it: any value but
+	// "false".
+	KeepAnnotation = "talos-operator.io/keep"
+	// CordonedAnnotation marks Nodes that the operator made unschedulable, so that one that a user cordoned stays so.
+	CordonedAnnotation = "talos-operator.io/cordoned"
+)
+
 // Annotation describes an annotation that the operator reads or writes on its objects.
 // +kubebuilder:object:generate=false
 type Annotation struct {
@@ -103,6 +112,21 @@ func Annotations() []Annotation {
 			[]string{kindCluster, kindControlPlane},
 			"a number, an ID, `labels`",
 			"set by `shard move` while it is under way", false,
+		},
+	}
+}
+
+// ManagedAnnotations returns the annotations of the operator on objects of managed clusters. The API servers of those do
+// not check them.
+func ManagedAnnotations() []Annotation {
+	return []Annotation{
+		{
+			KeepAnnotation, []string{"objects of bootstrap manifests"}, "any, except `false`",
+			"the object stays when the manifests no longer have it", false,
+		},
+		{
+			CordonedAnnotation, []string{"Node"}, "`true`",
+			"set by the operator while it has made the Node unschedulable: it makes only such Nodes schedulable again", false,
 		},
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 )
 
 func main() {
@@ -60,13 +61,22 @@ func run(folder, output string) error {
 	return os.WriteFile(output, out.Bytes(), 0o600)
 }
 
-// writeAnnotations lists the annotations of the operator.
+// writeAnnotations lists the annotations on which the operator acts.
 func writeAnnotations(out *bytes.Buffer) {
 	fmt.Fprint(out, "\n## Annotations\n\nThe API server refuses another annotation that begins with `",
 		v1alpha1.AnnotationPrefix, "`, and one on a kind of object on which it has no effect (`config/admission`).\n",
 		"\n| annotation | on | value | effect |\n|---|---|---|---|\n")
 
-	for _, a := range v1alpha1.Annotations() {
+	writeTable(out, v1alpha1.Annotations())
+
+	fmt.Fprintf(out, "\nNo API server checks these: a misspelt one has no effect, and no message says so.\n%s",
+		"\n| annotation | on | value | effect |\n|---|---|---|---|\n")
+	writeTable(out, vitistackv1alpha1.Annotations())
+	writeTable(out, v1alpha1.ManagedAnnotations())
+}
+
+func writeTable(out *bytes.Buffer, annotations []v1alpha1.Annotation) {
+	for _, a := range annotations {
 		effect := a.Effect
 		if a.Once {
 			effect += "; the operator removes it then"

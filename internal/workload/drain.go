@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/kubectl/pkg/drain"
 
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 )
 
@@ -126,11 +127,11 @@ func (c *Cluster) Drain(ctx context.Context, ref NodeRef, o DrainOptions) ([]str
 // Uncordon makes a node schedulable again if it was cordoned by Drain. It does nothing for a node that does not exist.
 func (c *Cluster) Uncordon(ctx context.Context, ref NodeRef) error {
 	n, err := c.node(ctx, ref)
-	if n == nil || err != nil || n.Annotations[cordonedAnnotation] != "true" {
+	if n == nil || err != nil || n.Annotations[v1alpha1.CordonedAnnotation] != "true" {
 		return err
 	}
 
-	patch := []byte(`{"metadata":{"annotations":{"` + cordonedAnnotation + `":null}},"spec":{"unschedulable":null}}`)
+	patch := []byte(`{"metadata":{"annotations":{"` + v1alpha1.CordonedAnnotation + `":null}},"spec":{"unschedulable":null}}`)
 
 	_, err = c.client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
@@ -140,17 +141,13 @@ func (c *Cluster) Uncordon(ctx context.Context, ref NodeRef) error {
 	return nil
 }
 
-// cordonedAnnotation marks nodes that were cordoned by the operator, so that a node that a user cordoned stays
-// cordoned.
-const cordonedAnnotation = "talos-operator.io/cordoned"
-
 // cordon makes a node unschedulable.
 func (c *Cluster) cordon(ctx context.Context, n *corev1.Node) error {
 	if n.Spec.Unschedulable {
 		return nil
 	}
 
-	patch := []byte(`{"metadata":{"annotations":{"` + cordonedAnnotation + `":"true"}},"spec":{"unschedulable":true}}`)
+	patch := []byte(`{"metadata":{"annotations":{"` + v1alpha1.CordonedAnnotation + `":"true"}},"spec":{"unschedulable":true}}`)
 
 	_, err := c.client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 )
 
@@ -22,7 +23,7 @@ func (c *Cluster) Obstacles(ctx context.Context) (upgrade.Obstacles, error) {
 
 		for i := range list.Items {
 			n := &list.Items[i]
-			if n.Spec.Unschedulable && n.Annotations[cordonedAnnotation] != "true" && len(n.Name) <= maxName {
+			if n.Spec.Unschedulable && n.Annotations[v1alpha1.CordonedAnnotation] != "true" && len(n.Name) <= maxName {
 				out.Cordoned = append(out.Cordoned, n.Name)
 			}
 		}

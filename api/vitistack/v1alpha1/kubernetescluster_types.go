@@ -20,6 +20,15 @@ const (
 	WorkerGroupLabel = "cluster.vitistack.io/worker-group"
 )
 
+// Annotations returns the annotations of Vitistack on which the operator acts. The API server does not check them: other
+// programs have annotations with the same prefix.
+func Annotations() []talosv1alpha1.Annotation {
+	return []talosv1alpha1.Annotation{{
+		Name: DeleteAnnotation, Kinds: []string{"Machine"}, Value: "`true`",
+		Effect: "the machine is removed first when its group is scaled down; the operator sets it on those that it removes",
+	}}
+}
+
 // MachineTemplate is the template of the machines of one group.
 type MachineTemplate struct {
 	// spec of the machines. It may be empty, including a bare "spec:": the machines then wait for a provider.

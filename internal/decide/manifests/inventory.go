@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
 // The inventory is that of Talos: the keys of a ConfigMap, which nodes and talosctl upgrade-k8s read and write, too.
@@ -19,9 +21,6 @@ const (
 	// inventoryAnnotation names the inventory that an object belongs to.
 	inventoryAnnotation = "config.k8s.io/owning-inventory"
 )
-
-// KeepAnnotation on an object of the managed cluster keeps it when the manifests no longer have it.
-const KeepAnnotation = "talos-operator.io/keep"
 
 // colon stands for a colon in the key of an inventory, which has none.
 const colon = "__"
@@ -97,8 +96,8 @@ func Keeps(live *unstructured.Unstructured) string {
 	switch {
 	case !slices.Contains(deletable[key.Group], key.Kind):
 		return "objects of this kind are never deleted"
-	case annotations[KeepAnnotation] != "" && annotations[KeepAnnotation] != "false":
-		return "it has the annotation " + KeepAnnotation
+	case annotations[v1alpha1.KeepAnnotation] != "" && annotations[v1alpha1.KeepAnnotation] != "false":
+		return "it has the annotation " + v1alpha1.KeepAnnotation
 	case Foreign(live) != "":
 		return "it belongs to the inventory " + Foreign(live)
 	case !slices.ContainsFunc(live.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool {
