@@ -50,7 +50,7 @@ var targets = []target{
 	},
 	{
 		dir: "internal/decide/change", files: []string{
-			"doc.go", "next.go", "plan.go", "reboot.go", "rollback.go", "settle.go", "talos.go", "trial.go",
+			"compare.go", "doc.go", "lost.go", "next.go", "reboot.go", "rollback.go", "settle.go", "talos.go", "trial.go",
 		}, tests: "^Test",
 		rounds: [][]string{
 			{unstored, unshrunk, "-rapid.checks=3"},

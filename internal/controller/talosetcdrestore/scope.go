@@ -10,7 +10,6 @@ import (
 	"filippo.io/age"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup/signature"
@@ -102,21 +101,6 @@ func (s *scope) evidenceOf(name string) *restore.Node {
 			return &s.nodes[i]
 		}
 	}
-
-	return nil
-}
-
-// save writes the status immediately, before an action that must not be repeated without a record. It fails if the
-// object was written since it was read.
-func (r *Reconciler) save(ctx context.Context, s *scope) error {
-	next := s.restore.DeepCopy()
-	patch := client.MergeFromWithOptions(s.base, client.MergeFromWithOptimisticLock{})
-
-	if err := r.Client.Status().Patch(ctx, next, patch); err != nil {
-		return fmt.Errorf("recording the step of TalosEtcdRestore %s: %w", s.restore.Name, err)
-	}
-
-	s.restore, s.base = next, next.DeepCopy()
 
 	return nil
 }

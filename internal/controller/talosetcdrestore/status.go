@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup"
@@ -166,4 +168,19 @@ func (s *scope) outcome() string {
 	}
 
 	return cmp.Or(steps[len(steps)-1].Message, "etcd runs from the backup")
+}
+
+// save writes the status immediately, before an action that must not be repeated without a record. It fails if the
+// object was written since it was read.
+func (r *Reconciler) save(ctx context.Context, s *scope) error {
+	next := s.restore.DeepCopy()
+	patch := client.MergeFromWithOptions(s.base, client.MergeFromWithOptimisticLock{})
+
+	if err := r.Client.Status().Patch(ctx, next, patch); err != nil {
+		return fmt.Errorf("recording the step of TalosEtcdRestore %s: %w", s.restore.Name, err)
+	}
+
+	s.restore, s.base = next, next.DeepCopy()
+
+	return nil
 }

@@ -139,7 +139,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		r.configure,
 		r.compare,
 		r.compareSystem,
-		r.planChange,
+		r.recordChange,
 		r.leaveToRestore,
 		frame.Always(r.pullAhead),
 		r.findLag,
@@ -226,7 +226,7 @@ func (r *Reconciler) observeOnly(ctx context.Context, s *scope) (ctrl.Result, er
 		phases = append(phases, r.loadPatches, r.compare, r.compareSystem)
 
 		if s.hold.Live() {
-			phases = append(phases, r.planChange)
+			phases = append(phases, r.recordChange)
 		}
 
 		phases = append(phases, r.findFaults)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
@@ -104,43 +103,6 @@ func (r *Reconciler) decommissionMember(ctx context.Context, s *scope) (ctrl.Res
 	}
 
 	return r.reset(ctx, s)
-}
-
-// intend records a step before it is taken. A step that is already recorded keeps its start time.
-func (r *Reconciler) intend(ctx context.Context, s *scope, intent v1alpha1.MachineIntent) error {
-	intent.Since = stamp(r.Clock.Now())
-
-	if i := s.machine.Status.Intent; i != nil && i.Step == intent.Step && i.Attempt == intent.Attempt {
-		if i.MemberID == intent.MemberID {
-			return nil
-		}
-
-		intent.Since = i.Since
-	}
-
-	s.machine.Status.Intent = &intent
-
-	if err := r.claim(ctx, s); err != nil {
-		return fmt.Errorf("recording the step %s: %w", intent.Step, err)
-	}
-
-	return nil
-}
-
-// claim writes the status and fails with a conflict if it was written since it was read: otherwise a step that is
-// decided from a stale cache would be taken twice, or after it was cancelled.
-func (r *Reconciler) claim(ctx context.Context, s *scope) error {
-	ctx, cancel := context.WithTimeout(talos.Acting(ctx), recordTimeout)
-	defer cancel()
-
-	patch := client.MergeFromWithOptions(s.base, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Status().Patch(ctx, s.machine, patch); err != nil {
-		return fmt.Errorf("writing the status of %s: %w", s.machine.Name, err)
-	}
-
-	s.base = s.machine.DeepCopy()
-
-	return nil
 }
 
 // leaveEtcd removes the node's member from etcd if the safety package permits it, and returns nil once every remaining

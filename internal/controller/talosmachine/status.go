@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/condition"
@@ -381,4 +382,41 @@ func setReady(s *scope, err error, set condition.Set) {
 	default:
 		set.True(v1alpha1.ConditionReady, v1alpha1.ReasonReady, "the machine runs and is ready")
 	}
+}
+
+// intend records a step before it is taken. A step that is already recorded keeps its start time.
+func (r *Reconciler) intend(ctx context.Context, s *scope, intent v1alpha1.MachineIntent) error {
+	intent.Since = stamp(r.Clock.Now())
+
+	if i := s.machine.Status.Intent; i != nil && i.Step == intent.Step && i.Attempt == intent.Attempt {
+		if i.MemberID == intent.MemberID {
+			return nil
+		}
+
+		intent.Since = i.Since
+	}
+
+	s.machine.Status.Intent = &intent
+
+	if err := r.claim(ctx, s); err != nil {
+		return fmt.Errorf("recording the step %s: %w", intent.Step, err)
+	}
+
+	return nil
+}
+
+// claim writes the status and fails with a conflict if it was written since it was read: otherwise a step that is
+// decided from a stale cache would be taken twice, or after it was cancelled.
+func (r *Reconciler) claim(ctx context.Context, s *scope) error {
+	ctx, cancel := context.WithTimeout(talos.Acting(ctx), recordTimeout)
+	defer cancel()
+
+	patch := client.MergeFromWithOptions(s.base, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Status().Patch(ctx, s.machine, patch); err != nil {
+		return fmt.Errorf("writing the status of %s: %w", s.machine.Name, err)
+	}
+
+	s.base = s.machine.DeepCopy()
+
+	return nil
 }

@@ -135,8 +135,8 @@ func (s *scope) stalePath() bool {
 	return u != nil && o != nil && o.Talos == v1alpha1.UpgradeAutomatic && u.ObservedGeneration != cp.Generation
 }
 
-// planSystem plans how the node gets another operating system. A difference of configurations comes first.
-func (r *Reconciler) planSystem(ctx context.Context, s *scope) {
+// recordSystem records how the node gets another operating system. A difference of configurations comes first.
+func (r *Reconciler) recordSystem(ctx context.Context, s *scope) {
 	// A rollback depends on no path.
 	if s.systems == nil || s.stalePath() && !s.systems.reverting {
 		return
@@ -144,13 +144,13 @@ func (r *Reconciler) planSystem(ctx context.Context, s *scope) {
 
 	in := r.systemInput(s)
 
-	plan, record := change.CompareTalos(in, s.systems.image)
-	replaces := plan == change.Described || plan == change.FellBack
+	outcome, record := change.CompareTalos(in, s.systems.image)
+	replaces := outcome == change.Described || outcome == change.FellBack
 	if c := record.Change; replaces && s.keeps() && c != nil && (c.Staged || change.MayBeDrained(c)) {
 		return // the record is all that tells what has to be undone on the node
 	}
 
-	switch o := s.systems; plan {
+	switch o := s.systems; outcome {
 	case change.FellBack:
 		var event *change.Event
 		if record, event = change.DescribeFallback(in, o.image, o.old, o.fields()); !s.keeps() {

@@ -169,7 +169,7 @@ func TestWaitingUpgradeIsCompared(t *testing.T) {
 		}
 
 		r := &Reconciler{Clock: testclock.NewFakePassiveClock(time.Unix(0, 0))}
-		if _, err := r.planChange(t.Context(), s); err != nil || s.machine.Status.ComparedTo != compared {
+		if _, err := r.recordChange(t.Context(), s); err != nil || s.machine.Status.ComparedTo != compared {
 			t.Errorf("%s: compared to %s, %v", phase, s.machine.Status.ComparedTo, err)
 		}
 	}

@@ -156,8 +156,8 @@ func TestFallsIntoDrained(t *testing.T) {
 	}
 
 	in.Record = step.Before
-	if plan, _ := change.CompareTalos(in, "installer:a"); plan != change.FellBack {
-		t.Errorf("it fell back: %s", plan)
+	if outcome, _ := change.CompareTalos(in, "installer:a"); outcome != change.FellBack {
+		t.Errorf("it fell back: %s", outcome)
 	}
 
 	in = upgraded(arrived, unwanted, uncordoned, installed, phase(v1alpha1.ChangeApplying, time.Minute))

@@ -149,7 +149,7 @@ func (w *world) reconcile(crash int) {
 		i.Checked = true
 	}
 
-	if !w.plan() {
+	if !w.compare() {
 		return
 	}
 
@@ -206,19 +206,19 @@ func (w *world) reconcile(crash int) {
 	w.Fatalf("the steps do not end: %+v", w.record)
 }
 
-// plan records the change that the difference needs; it reports whether the reconciliation goes on.
-func (w *world) plan() bool {
+// compare records the change that the difference needs; it reports whether the reconciliation goes on.
+func (w *world) compare() bool {
 	in := w.input()
 
-	plan, record := change.Compare(in)
-	if plan == change.Unfinished {
+	outcome, record := change.Compare(in)
+	if outcome == change.Unfinished {
 		return true
 	}
 
 	w.save(record)
 	w.retry = false
 
-	switch plan {
+	switch outcome {
 	case change.Forgone, change.TakenOver:
 		if w.record.Change != nil {
 			w.unstage()

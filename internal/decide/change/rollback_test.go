@@ -236,8 +236,8 @@ func TestRollbackHistories(t *testing.T) {
 				retried := input(change.Pass{})
 				retried.Retry = true
 
-				plan, _ := change.CompareTalos(retried, "installer:a")
-				if plan == change.Described {
+				outcome, _ := change.CompareTalos(retried, "installer:a")
+				if outcome == change.Described {
 					record = change.DescribeTalos(retried, "installer:a", "installer:b", nil)
 				}
 			case !calm && others > 0 && rapid.IntRange(0, 4).Draw(t, "another reboot") == 0:

@@ -47,7 +47,7 @@ func DescribeFallback(in Input, image, oldImage string, fields []v1alpha1.FieldC
 // or Forgone. A change that has begun is ended by NextTalos. One that has failed stays until a user asks for a retry,
 // or until something else is desired, or another image of the same: what is done again by itself would reboot a machine
 // for ever.
-func CompareTalos(in Input, image string) (Plan, Record) {
+func CompareTalos(in Input, image string) (Outcome, Record) {
 	in.Record = in.Record.copy()
 
 	switch c := in.Record.Change; {
@@ -79,7 +79,7 @@ func (in Input) fellInto() bool {
 }
 
 // comparePending compares to a change that has not begun, but for what an earlier one has installed.
-func (in Input) comparePending(image string) Plan {
+func (in Input) comparePending(image string) Outcome {
 	c := in.Record.Change
 
 	switch {
@@ -97,7 +97,7 @@ func (in Input) comparePending(image string) Plan {
 	return Kept
 }
 
-func (in Input) compareFailed(image string) Plan {
+func (in Input) compareFailed(image string) Outcome {
 	c := in.Record.Change
 
 	switch runs, wanted := in.Live == c.Target, in.Want == c.Target; {

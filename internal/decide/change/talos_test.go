@@ -352,10 +352,10 @@ func (m *machine) input() change.Input {
 // reconcile is one reconciliation, which crashes after so many acts.
 func (m *machine) reconcile(acts int) {
 	m.previous = change.Previous(m.record.Change, m.previous, m.runs)
-	plan, record := change.CompareTalos(m.input(), m.want)
+	outcome, record := change.CompareTalos(m.input(), m.want)
 	m.record, m.retry = record, false
 
-	switch plan {
+	switch outcome {
 	case change.Described:
 		m.record = change.DescribeTalos(m.input(), m.want, m.runs, nil)
 	case change.FellBack:
@@ -470,9 +470,9 @@ func TestCompareTalos(t *testing.T) {
 	older := func(in *change.Input) { in.Record.Change.Image = "elsewhere:b" }
 
 	for name, c := range map[string]struct {
-		in    change.Input
-		plan  change.Plan
-		phase v1alpha1.ChangePhase
+		in      change.Input
+		outcome change.Outcome
+		phase   v1alpha1.ChangePhase
 	}{
 		"another image":            {upgraded(older), change.Described, v1alpha1.ChangePending},
 		"failed, another image":    {upgraded(failed, older), change.Described, v1alpha1.ChangeFailed},
@@ -510,7 +510,7 @@ func TestCompareTalos(t *testing.T) {
 	} {
 		before := c.in.Record.Change.DeepCopy()
 
-		plan, record := change.CompareTalos(c.in, "installer:b")
+		outcome, record := change.CompareTalos(c.in, "installer:b")
 		if !cmp.Equal(c.in.Record.Change, before) {
 			t.Errorf("%s: the input was changed", name)
 		}
@@ -520,8 +520,8 @@ func TestCompareTalos(t *testing.T) {
 			phase = record.Change.Phase
 		}
 
-		if plan != c.plan || phase != c.phase {
-			t.Errorf("%s: %s, in phase %q", name, plan, phase)
+		if outcome != c.outcome || phase != c.phase {
+			t.Errorf("%s: %s, in phase %q", name, outcome, phase)
 		}
 	}
 }

@@ -215,7 +215,7 @@ func (s *machineScope) plan() (alive, conflict bool) {
 	case plan == change.Unfinished:
 		return true, false
 	case plan == change.Described && s.mustFinish(before.Change):
-		if s.planSystem(); !change.MayBeDrained(s.m.Status.Change) {
+		if s.recordSystem(); !change.MayBeDrained(s.m.Status.Change) {
 			s.m.Status.ComparedTo = rollout.ComparedTo(s.cp, nil, s.m)
 		}
 
@@ -235,7 +235,7 @@ func (s *machineScope) plan() (alive, conflict bool) {
 
 		s.describe()
 	} else {
-		s.planSystem()
+		s.recordSystem()
 	}
 
 	s.m.Status.ComparedTo = rollout.ComparedTo(s.cp, nil, s.m)
@@ -273,7 +273,7 @@ func (s *machineScope) describe() {
 	}))
 }
 
-func (s *machineScope) planSystem() {
+func (s *machineScope) recordSystem() {
 	if s.stalePath() {
 		return
 	}

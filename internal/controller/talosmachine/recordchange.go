@@ -13,16 +13,16 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// planChange plans how the live configuration becomes the desired one; it sends nothing but a dry run. The machine
+// recordChange records how the live configuration becomes the desired one; it sends nothing but a dry run. The machine
 // counts as compared only afterwards: a plan without the changes that a node rejects would be incomplete.
-func (r *Reconciler) planChange(ctx context.Context, s *scope) (ctrl.Result, error) {
+func (r *Reconciler) recordChange(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if !s.compared {
 		return ctrl.Result{}, nil
 	}
 
 	if s.unsourced != nil {
 		if s.systems != nil && s.systems.reverting {
-			r.planSystem(ctx, s)
+			r.recordSystem(ctx, s)
 		}
 
 		return ctrl.Result{}, nil
@@ -35,13 +35,13 @@ func (r *Reconciler) planChange(ctx context.Context, s *scope) (ctrl.Result, err
 		in.Record.Change = nil
 	}
 
-	plan, record := change.Compare(in)
+	outcome, record := change.Compare(in)
 
 	switch {
-	case plan == change.Unfinished:
+	case outcome == change.Unfinished:
 		return ctrl.Result{}, nil
-	case plan == change.Described && s.mustFinish(before.Change):
-		r.planSystem(ctx, s)
+	case outcome == change.Described && s.mustFinish(before.Change):
+		r.recordSystem(ctx, s)
 
 		// One that waits is never permitted to go on while its machine counts as not compared.
 		if !change.MayBeDrained(s.machine.Status.Change) {
@@ -49,19 +49,19 @@ func (r *Reconciler) planChange(ctx context.Context, s *scope) (ctrl.Result, err
 		}
 
 		return ctrl.Result{}, r.endRetry(ctx, s)
-	case isUpgrade(before.Change) && plan != change.Described:
+	case isUpgrade(before.Change) && outcome != change.Described:
 		record.Change, record.Intent = before.Change, before.Intent
 	}
 
 	s.record(record)
 
-	res, err := r.followPlan(ctx, s, plan)
+	res, err := r.follow(ctx, s, outcome)
 	if err != nil {
 		return res, err
 	}
 
-	if plan == change.Kept || plan == change.Forgone {
-		r.planSystem(ctx, s)
+	if outcome == change.Kept || outcome == change.Forgone {
+		r.recordSystem(ctx, s)
 	}
 
 	s.noteCompared()
@@ -69,8 +69,8 @@ func (r *Reconciler) planChange(ctx context.Context, s *scope) (ctrl.Result, err
 	return res, r.endRetry(ctx, s)
 }
 
-func (r *Reconciler) followPlan(ctx context.Context, s *scope, plan change.Plan) (ctrl.Result, error) {
-	switch plan {
+func (r *Reconciler) follow(ctx context.Context, s *scope, outcome change.Outcome) (ctrl.Result, error) {
+	switch outcome {
 	case change.Forgone:
 		return ctrl.Result{}, r.forgo(ctx, s)
 	case change.TakenOver:

@@ -8,25 +8,25 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
-// Plan is what a comparison means for the recorded change.
-type Plan string
+// Outcome is what a comparison means for the recorded change.
+type Outcome string
 
-// Plans.
+// Outcomes of a comparison.
 const (
 	// Unfinished: the node is between two configurations. The step that has begun is finished first, and the machine does
 	// not count as compared.
-	Unfinished Plan = "Unfinished"
+	Unfinished Outcome = "Unfinished"
 	// Kept: the record is as it should be.
-	Kept Plan = "Kept"
+	Kept Outcome = "Kept"
 	// Forgone: the only difference is what was changed outside of the operator, and is only reported. A change whose
 	// purpose that was is dropped.
-	Forgone Plan = "Forgone"
+	Forgone Outcome = "Forgone"
 	// TakenOver: as Forgone, and what was changed becomes part of the desired configuration.
-	TakenOver Plan = "TakenOver"
+	TakenOver Outcome = "TakenOver"
 	// Described: a new change replaces the recorded one, which may have been staged.
-	Described Plan = "Described"
+	Described Outcome = "Described"
 	// FellBack: the machine no longer runs the system with which its last upgrade was complete. Kind Talos only.
-	FellBack Plan = "FellBack"
+	FellBack Outcome = "FellBack"
 )
 
 // Arrived returns the record of a node whose live configuration is known. A config of the change that is live was
@@ -42,7 +42,7 @@ func Arrived(r Record, live string) Record {
 }
 
 // Compare decides what a comparison means for the recorded change, and returns the record that goes with it.
-func Compare(in Input) (Plan, Record) {
+func Compare(in Input) (Outcome, Record) {
 	in.Record = in.Record.copy()
 	r := &in.Record
 

@@ -28,10 +28,10 @@ func TestCompare(t *testing.T) {
 	}
 
 	for name, test := range map[string]struct {
-		in    change.Input
-		plan  change.Plan
-		sent  string
-		phase v1alpha1.ChangePhase
+		in      change.Input
+		outcome change.Outcome
+		sent    string
+		phase   v1alpha1.ChangePhase
 	}{
 		"new":                  {planned(func(in *change.Input) { in.Record.Change = nil }), change.Described, "a", ""},
 		"known":                {planned(), change.Kept, "a", v1alpha1.ChangePending},
@@ -73,7 +73,7 @@ func TestCompare(t *testing.T) {
 			Change: test.in.Record.Change.DeepCopy(), Intent: test.in.Record.Intent.DeepCopy(), Sent: test.in.Record.Sent,
 		}
 
-		plan, record := change.Compare(test.in)
+		outcome, record := change.Compare(test.in)
 		if !cmp.Equal(test.in.Record, before) {
 			t.Errorf("%s: the input was changed", name)
 		}
@@ -83,8 +83,8 @@ func TestCompare(t *testing.T) {
 			got = record.Change.Phase
 		}
 
-		if plan != test.plan || record.Sent != test.sent || got != test.phase {
-			t.Errorf("%s: plan %s, sent %q, phase %q", name, plan, record.Sent, got)
+		if outcome != test.outcome || record.Sent != test.sent || got != test.phase {
+			t.Errorf("%s: outcome %s, sent %q, phase %q", name, outcome, record.Sent, got)
 		}
 
 		if got == v1alpha1.ChangeSettling && !record.Change.Since.Time.Equal(now) {
