@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -32,6 +33,9 @@ func TestListsAreCurrent(t *testing.T) {
 var avoided = regexp.MustCompile(`(?i)\b(nobody|somebody|anybody|whoever|look(ed|s)? at|given up|gives? up|wanted config|by hand|` +
 	`the log has|is held|are held|estate|sick|mend(s|ed)?|goes back|(does|do) not answer|silent|lives)\b`)
 
+// goTypes print the type of a Go value, which means nothing to a reader.
+var goTypes = regexp.MustCompile(`%[-+# 0-9]*T\b`)
+
 // names of constants and variables stand in braces.
 var names = regexp.MustCompile(`\{[^}]*\}`)
 
@@ -48,9 +52,24 @@ func TestWords(t *testing.T) {
 		for line := range strings.Lines(string(text)) {
 			if strings.HasPrefix(line, "## ") {
 				file = strings.TrimSpace(line[3:])
-			} else if word := avoided.FindString(names.ReplaceAllString(line, "")); word != "" {
+			} else if word := avoidedIn(line); word != "" {
 				t.Errorf("%s: %q in %q", file, word, strings.TrimSpace(line))
 			}
+		}
+	}
+}
+
+func avoidedIn(line string) string {
+	return cmp.Or(avoided.FindString(names.ReplaceAllString(line, "")), goTypes.FindString(line))
+}
+
+// TestAvoidedIn: a word that is avoided is found in a text, and not in the name of a value; so is the type of a value.
+func TestAvoidedIn(t *testing.T) {
+	for line, want := range map[string]string{
+		"Nobody knows %s": "Nobody", "%s {estate} is %t": "", "a %T is no list": "%T", "a %#T": "%#T", "90%Total": "",
+	} {
+		if got := avoidedIn(line); got != want {
+			t.Errorf("%q: found %q, want %q", line, got, want)
 		}
 	}
 }

@@ -182,6 +182,7 @@ func checkProbe(ctx context.Context, s Store) error {
 			return err
 		}
 
+		// The other cluster tells nothing that could be waited for. A random pause keeps the two apart.
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
