@@ -127,6 +127,8 @@ func NextTalos(in Input) Step {
 	c := in.Record.Change
 
 	switch {
+	case c == nil:
+		return in.rest()
 	case in.Record.intends(v1alpha1.StepReboot):
 		return in.rebootingTalos()
 	case in.Live == c.Target:
@@ -186,7 +188,8 @@ func (in Input) install() Step {
 		return in.holdOr(Drain)
 	}
 
-	if step, holds := in.gate(); holds && (!begun || in.Pass.Installed) {
+	// An installer that has begun is not interrupted; the reboot is permitted anew. A legacy one reboots by itself.
+	if step, holds := in.gate(); holds && (!begun || in.Pass.Installed || in.Legacy) {
 		return step
 	}
 
