@@ -48,7 +48,7 @@ func (r *Reconciler) change(ctx context.Context, s *scope) (ctrl.Result, error) 
 
 	for range maxSteps {
 		in, next := r.input(s), change.Next
-		if isUpgrade(s.machine.Status.Change) {
+		if change.IsUpgrade(s.machine.Status.Change) {
 			if s.systems == nil {
 				return ctrl.Result{RequeueAfter: change.Poll}, nil // nothing is known about what runs
 			}
@@ -112,7 +112,7 @@ func (r *Reconciler) take(ctx context.Context, s *scope, in change.Input, step c
 		s.record(*step.After)
 	}
 
-	if isUpgrade(was) && s.machine.Status.Change == nil && in.Live == was.Target {
+	if change.IsUpgrade(was) && s.machine.Status.Change == nil && in.Live == was.Target {
 		s.machine.Status.WorkingSystem = in.Live
 	}
 

@@ -32,7 +32,7 @@ func (r *Reconciler) compareSystem(ctx context.Context, s *scope) (ctrl.Result, 
 	}
 
 	untold := s.untold(image)
-	if c := s.machine.Status.Change; untold && isUpgrade(c) && change.Begun(c) {
+	if c := s.machine.Status.Change; untold && change.IsUpgrade(c) && change.Begun(c) {
 		c.Message = "it has not reported yet what it has booted" // which decides nothing
 
 		return ctrl.Result{}, nil

@@ -42,7 +42,7 @@ func (r *Reconciler) findLag(ctx context.Context, s *scope) (ctrl.Result, error)
 func (r *Reconciler) etcdLag(ctx context.Context, s *scope) (string, error) {
 	c := s.machine.Status.Change
 
-	if !isUpgrade(c) || !c.Etcd || !s.runs(c) || s.facts.Stage != change.StageRunning || !s.facts.Ready {
+	if !change.IsUpgrade(c) || !c.Etcd || !s.runs(c) || s.facts.Stage != change.StageRunning || !s.facts.Ready {
 		r.members.Forget(s.key())
 
 		return "", nil
@@ -88,7 +88,7 @@ func (r *Reconciler) unsatisfied(ctx context.Context, s *scope) (why string, ref
 
 // runs reports whether the node runs what a change of a version brings.
 func (s *scope) runs(c *v1alpha1.MachineChange) bool {
-	if isUpgrade(c) {
+	if change.IsUpgrade(c) {
 		return s.systems != nil && s.systems.live.hash() == c.Target
 	}
 

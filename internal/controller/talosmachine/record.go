@@ -18,8 +18,6 @@ func (s *scope) noteCompared() {
 	st.PatchesVersion = s.patches.Version
 }
 
-func isUpgrade(c *v1alpha1.MachineChange) bool { return c != nil && c.Kind == v1alpha1.ChangeTalos }
-
 // input returns the evidence of this reconciliation for decisions about the change.
 func (r *Reconciler) input(s *scope) change.Input {
 	st, o := &s.machine.Status, s.rollout()

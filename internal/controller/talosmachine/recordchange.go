@@ -31,7 +31,7 @@ func (r *Reconciler) recordChange(ctx context.Context, s *scope) (ctrl.Result, e
 	in := r.input(s)
 	before := in.Record
 
-	if isUpgrade(before.Change) {
+	if change.IsUpgrade(before.Change) {
 		in.Record.Change = nil
 	}
 
@@ -40,7 +40,7 @@ func (r *Reconciler) recordChange(ctx context.Context, s *scope) (ctrl.Result, e
 	switch {
 	case outcome == change.Unfinished:
 		return ctrl.Result{}, nil
-	case outcome == change.Described && s.mustFinish(before.Change):
+	case outcome == change.Described && change.MustFinish(before.Change, s.systems.runs()):
 		r.recordSystem(ctx, s)
 
 		// One that waits is never permitted to go on while its machine counts as not compared.
@@ -49,7 +49,7 @@ func (r *Reconciler) recordChange(ctx context.Context, s *scope) (ctrl.Result, e
 		}
 
 		return ctrl.Result{}, r.endRetry(ctx, s)
-	case isUpgrade(before.Change) && outcome != change.Described:
+	case change.IsUpgrade(before.Change) && outcome != change.Described:
 		record.Change, record.Intent = before.Change, before.Intent
 	}
 
@@ -88,26 +88,10 @@ func (r *Reconciler) follow(ctx context.Context, s *scope, outcome change.Outcom
 	return ctrl.Result{}, nil
 }
 
-// mustFinish reports whether an upgrade has to end before the configuration changes: while it is in progress, and while
-// its image may be the next to boot. One that has failed otherwise does not keep a correction from the machine.
-func (s *scope) mustFinish(c *v1alpha1.MachineChange) bool {
-	if !isUpgrade(c) {
-		return false
-	}
-
-	switch c.Phase {
-	case v1alpha1.ChangeDraining, v1alpha1.ChangeApplying, v1alpha1.ChangeRebooting, v1alpha1.ChangeSettling:
-		return true
-	case v1alpha1.ChangePending, v1alpha1.ChangeAwaitingReboot, v1alpha1.ChangeFailed:
-	}
-
-	return c.Staged && (s.systems == nil || s.systems.live.hash() != c.Target)
-}
-
 // forgo drops a change whose only purpose is gone. The node may have been made unschedulable for it; a dry run does not
 // change that, and keeps the change.
 func (r *Reconciler) forgo(ctx context.Context, s *scope) error {
-	if c := s.machine.Status.Change; c == nil || isUpgrade(c) || s.keeps() {
+	if c := s.machine.Status.Change; c == nil || change.IsUpgrade(c) || s.keeps() {
 		return nil
 	}
 

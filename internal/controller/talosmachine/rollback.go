@@ -52,7 +52,7 @@ func (o *systems) verdict(c *v1alpha1.MachineChange) string {
 	case o == nil:
 	case o.refused != "":
 		return v1alpha1.ReasonUpgradeUnsupported
-	case isUpgrade(c):
+	case change.IsUpgrade(c):
 		return v1alpha1.ReasonUpgradePending
 	case c == nil && o.reverting:
 		return v1alpha1.ReasonReverted
@@ -68,7 +68,7 @@ func (o *systems) explain(c *v1alpha1.MachineChange) string {
 		return "it is not rolled back: " + o.refused
 	case o.refused != "":
 		return "it is not upgraded: " + o.refused
-	case isUpgrade(c):
+	case change.IsUpgrade(c):
 		return upgradeMessage(c)
 	}
 

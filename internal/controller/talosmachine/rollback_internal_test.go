@@ -3,13 +3,9 @@ package talosmachine
 import (
 	"strings"
 	"testing"
-	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/change"
-	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
 // TestRevertSystem: what a machine runs that was rolled back, or is to be, and what is refused.
@@ -86,61 +82,6 @@ func TestOverwritePrevious(t *testing.T) {
 		if got := s.machine.Status.PreviousSystem; got.Image != image || recorded.Image != "old" ||
 			worked(&s.machine.Status, system{"v1", ""}.hash()) != s.systems.live.hash() {
 			t.Errorf("%s: %+v", act, got)
-		}
-	}
-}
-
-// TestMustRollBack: only a machine that booted what is new, had its time and is not healthy is rolled back by itself.
-func TestMustRollBack(t *testing.T) {
-	const patience = 10 * time.Minute
-
-	runs, now := system{"v2", ""}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	failedAt := metav1.NewTime(now.Add(-time.Minute))
-	before := func(d time.Duration) *metav1.Time { return new(metav1.NewTime(now.Add(-d))) }
-	reachable := func(s *scope, status metav1.ConditionStatus, since time.Duration) {
-		s.machine.Status.Conditions = []metav1.Condition{{
-			Type: v1alpha1.ConditionReachable, Status: status, LastTransitionTime: *before(since),
-		}}
-	}
-	late := func(s *scope, unfit time.Duration) {
-		s.machine.Status.Change.Since, s.machine.Status.Change.UnfitSince = *before(time.Hour), before(unfit)
-		reachable(s, metav1.ConditionTrue, time.Hour)
-	}
-
-	for name, c := range map[string]struct {
-		edit func(*scope)
-		want bool
-	}{
-		"it must":               {func(*scope) {}, true},
-		"it is healthy":         {func(s *scope) { s.facts.Ready = true }, false},
-		"a check is false":      {func(s *scope) { s.facts.Ready, s.lagging, s.refuted = true, "check a: the expression is false", true }, true},
-		"it was not unfit":      {func(s *scope) { s.machine.Status.Change.UnfitSince = nil }, false},
-		"a moment after a lag":  {func(s *scope) { late(s, time.Second) }, false},
-		"long after a lag":      {func(s *scope) { late(s, patience) }, true},
-		"it has just come back": {func(s *scope) { late(s, patience); reachable(s, metav1.ConditionTrue, time.Second) }, false},
-		"it was not reachable":  {func(s *scope) { late(s, patience); reachable(s, metav1.ConditionFalse, time.Hour) }, false},
-		"no evidence":           {func(s *scope) { s.facts.Ready, s.lagging = true, "check a: no API server responds" }, false},
-		"it is not known":       {func(s *scope) { s.facts = nil }, false},
-		"it runs another":       {func(s *scope) { s.systems.live = system{"v1", ""} }, false},
-		"it came late":          {func(s *scope) { s.machine.Status.Change.Booted = false }, false},
-		"it has not failed":     {func(s *scope) { s.machine.Status.Change.Phase = v1alpha1.ChangeSettling }, false},
-		"it was rolled back":    {func(s *scope) { s.machine.Status.Change.Cause = v1alpha1.CauseRevert }, false},
-		"it is requested":       {func(s *scope) { s.machine.Annotations = map[string]string{v1alpha1.RevertAnnotation: runs.hash()} }, false},
-		"the config changes":    {func(s *scope) { s.machine.Status.Change.Kind = "" }, false},
-		"there is no upgrade":   {func(s *scope) { s.machine.Status.Change = nil }, false},
-	} {
-		s := &scope{machine: &v1alpha1.TalosMachine{}, controlPlane: &v1alpha1.TalosControlPlane{}}
-		s.controlPlane.Spec.Rollout = &v1alpha1.RolloutOptions{HealthTimeout: &metav1.Duration{Duration: patience}}
-		s.systems, s.facts = &systems{live: runs}, &talos.Facts{}
-		s.machine.Status.Change = &v1alpha1.MachineChange{
-			Kind: v1alpha1.ChangeTalos, Phase: v1alpha1.ChangeFailed, Booted: true, Target: runs.hash(), Cause: v1alpha1.CauseSpec,
-			Since: failedAt, UnfitSince: before(patience),
-		}
-
-		c.edit(s)
-
-		if got := s.mustRollBack(now); got != c.want {
-			t.Errorf("%s: %t", name, got)
 		}
 	}
 }

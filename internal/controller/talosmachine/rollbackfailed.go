@@ -20,7 +20,8 @@ import (
 func (r *Reconciler) rollBackFailed(ctx context.Context, s *scope) (ctrl.Result, error) {
 	o, c := s.controlPlane.Spec.Upgrade, s.machine.Status.Change
 
-	if o == nil || o.Rollback != v1alpha1.RollbackAutomatic || s.keeps() || !s.mustRollBack(r.Clock.Now()) {
+	if o == nil || o.Rollback != v1alpha1.RollbackAutomatic || s.keeps() || s.systems == nil ||
+		!change.MustRollBack(r.systemInput(s), s.answersSince(), s.machine.Annotations[v1alpha1.RevertAnnotation]) {
 		return ctrl.Result{}, nil
 	}
 
@@ -46,18 +47,6 @@ func (r *Reconciler) rollBackFailed(ctx context.Context, s *scope) (ctrl.Result,
 		"Rolling back to Talos %s: it did not become healthy with %s", s.machine.Status.PreviousSystem.TalosVersion, c.Image)
 
 	return ctrl.Result{}, nil
-}
-
-// mustRollBack reports whether the machine runs the Talos of an upgrade, had its time to become healthy, and is not. A
-// check without evidence, such as an API that does not respond, is no reason to reboot a healthy machine, and neither
-// is an etcd member that lags.
-func (s *scope) mustRollBack(now time.Time) bool {
-	c := s.machine.Status.Change
-
-	return isUpgrade(c) && c.Phase == v1alpha1.ChangeFailed && c.Booted && c.Cause != v1alpha1.CauseRevert &&
-		s.systems != nil && s.systems.live.hash() == c.Target && s.facts != nil && (!s.facts.Ready || s.refuted) &&
-		s.machine.Annotations[v1alpha1.RevertAnnotation] != c.Target &&
-		change.StaysUnfit(c, s.answersSince(), now, s.rollout().HealthTimeout)
 }
 
 // answersSince returns since when the machine has been reachable; zero if it is not known to be.

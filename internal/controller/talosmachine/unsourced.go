@@ -55,7 +55,7 @@ func (s *scope) mustEnd() bool {
 	case s.machine.Status.Intent != nil, change.MayBeDrained(c):
 		return true
 	default:
-		return isUpgrade(c) && c.Cause == v1alpha1.CauseRevert
+		return change.IsUpgrade(c) && c.Cause == v1alpha1.CauseRevert
 	}
 }
 
@@ -63,7 +63,7 @@ func (s *scope) mustEnd() bool {
 func (s *scope) canEnd() bool {
 	c := s.machine.Status.Change
 
-	return c == nil || isUpgrade(c) || c.Phase == v1alpha1.ChangeFailed || s.liveHash == c.Target ||
+	return c == nil || change.IsUpgrade(c) || c.Phase == v1alpha1.ChangeFailed || s.liveHash == c.Target ||
 		s.intends(v1alpha1.StepTry) || s.intends(v1alpha1.StepReboot)
 }
 
@@ -85,7 +85,7 @@ func (r *Reconciler) handBack(ctx context.Context, s *scope) (*change.Step, erro
 func (r *Reconciler) standIn(s *scope) {
 	s.want, s.wantHash = s.live, s.liveHash
 
-	if c := s.machine.Status.Change; !isUpgrade(c) {
+	if c := s.machine.Status.Change; !change.IsUpgrade(c) {
 		s.wantHash = c.Target
 	}
 }
@@ -94,7 +94,7 @@ func (r *Reconciler) standIn(s *scope) {
 // follow from otherwise, is unknown.
 func endSystems(s *scope, runs running) systems {
 	c, out := s.machine.Status.Change, systems{live: runs.system, want: runs.system, config: runs.config}
-	if !isUpgrade(c) {
+	if !change.IsUpgrade(c) {
 		return out
 	}
 

@@ -48,6 +48,15 @@ type systems struct {
 	untold bool
 }
 
+// runs returns the hash of the system that runs; empty if none was compared.
+func (o *systems) runs() string {
+	if o == nil {
+		return ""
+	}
+
+	return o.live.hash()
+}
+
 // upgraded returns the version that the node was upgraded to, once the upgrade of the cluster is over: then its config
 // may name that installer. Before, each machine that is done would change the plan of those that are not.
 func (s *scope) upgraded() string {
@@ -102,7 +111,7 @@ func (r *Reconciler) systemInput(s *scope) change.Input {
 
 	in.Live, in.Want = s.systems.live.hash(), s.systems.want.hash()
 
-	if c := in.Record.Change; s.stalePath() && isUpgrade(c) && !s.systems.reverting {
+	if c := in.Record.Change; s.stalePath() && change.IsUpgrade(c) && !s.systems.reverting {
 		in.Want = c.Target
 	}
 

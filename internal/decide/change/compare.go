@@ -77,6 +77,26 @@ func Compare(in Input) (Outcome, Record) {
 	return Kept, *r
 }
 
+// IsUpgrade reports whether a change is one of the operating system.
+func IsUpgrade(c *v1alpha1.MachineChange) bool { return c != nil && c.Kind == v1alpha1.ChangeTalos }
+
+// MustFinish reports whether an upgrade has to end before the configuration changes: while it is in progress, and while
+// its image may be the next to boot. One that has failed otherwise does not keep a correction from the machine. live is
+// the hash of the system that runs, empty if it is not known.
+func MustFinish(c *v1alpha1.MachineChange, live string) bool {
+	if !IsUpgrade(c) {
+		return false
+	}
+
+	switch c.Phase {
+	case v1alpha1.ChangeDraining, v1alpha1.ChangeApplying, v1alpha1.ChangeRebooting, v1alpha1.ChangeSettling:
+		return true
+	case v1alpha1.ChangePending, v1alpha1.ChangeAwaitingReboot, v1alpha1.ChangeFailed:
+	}
+
+	return c.Staged && live != c.Target
+}
+
 // beginsAgain restarts a failed change at the request of a user: a change that is live gets a new health timeout. It
 // reports whether the change has to be described again.
 func (in *Input) beginsAgain() bool {

@@ -96,14 +96,25 @@ func (in Input) noteUnfit() {
 	}
 }
 
-// StaysUnfit reports whether a node is unfit for long enough to boot what it ran before: for the time that it had to
+// MustRollBack reports whether a machine runs the system of an upgrade, had its time to become healthy, and is not. A
+// check without evidence, such as an API that does not respond, is no reason to reboot a healthy machine, and neither is
+// an etcd member that lags. answers is since when the node has responded, zero if that is not known; asked is the target
+// whose rollback was requested, empty for none.
+func MustRollBack(in Input, answers time.Time, asked string) bool {
+	c := in.Record.Change
+
+	return IsUpgrade(c) && c.Phase == v1alpha1.ChangeFailed && c.Booted && c.Cause != v1alpha1.CauseRevert &&
+		in.Live == c.Target && (!in.Ready || in.Refuted) && asked != c.Target && in.staysUnfit(answers)
+}
+
+// staysUnfit reports whether a node is unfit for long enough to boot what it ran before: for the time that it had to
 // become healthy. One that was fit, or did not respond, after its change had failed is given that time anew, because a
-// service that restarts, or a boot, makes any node unfit for a moment. answers is since when the node has responded,
-// zero if that is not known.
-func StaysUnfit(c *v1alpha1.MachineChange, answers, now time.Time, healthTimeout time.Duration) bool {
-	if c.UnfitSince == nil || now.Sub(c.UnfitSince.Time) < healthTimeout {
+// service that restarts, or a boot, makes any node unfit for a moment.
+func (in Input) staysUnfit(answers time.Time) bool {
+	c := in.Record.Change
+	if c.UnfitSince == nil || in.Now.Sub(c.UnfitSince.Time) < in.Options.HealthTimeout {
 		return false
 	}
 
-	return !c.UnfitSince.After(c.Since.Time) || !answers.IsZero() && now.Sub(answers) >= healthTimeout
+	return !c.UnfitSince.After(c.Since.Time) || !answers.IsZero() && in.Now.Sub(answers) >= in.Options.HealthTimeout
 }

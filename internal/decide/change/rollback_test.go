@@ -325,7 +325,7 @@ func TestStaysUnfit(t *testing.T) {
 
 			in.Record = change.NextTalos(in).Before
 		}
-		unfit := func() bool { return change.StaysUnfit(in.Record.Change, answers, in.Now, health) }
+		unfit := func() bool { return change.MustRollBack(in, answers, "") }
 
 		next(0, c.first)
 		next(health, c.then)
@@ -355,5 +355,87 @@ func TestLateIsUnfitAnew(t *testing.T) {
 
 	if c := change.NextTalos(in).Before.Change; c.UnfitSince == nil || in.Now.Sub(c.UnfitSince.Time) > time.Second {
 		t.Errorf("unfit since %v", c.UnfitSince)
+	}
+}
+
+// TestMustRollBack: only a machine that booted what is new, had its time and is not healthy is rolled back by itself.
+func TestMustRollBack(t *testing.T) {
+	late := func(unfit, reachable time.Duration) func(*rollbackEvidence) {
+		return func(e *rollbackEvidence) {
+			e.in.Record.Change.Since, e.in.Record.Change.UnfitSince = ago(time.Hour), new(ago(unfit))
+			e.answers = ago(reachable).Time
+		}
+	}
+
+	for name, c := range map[string]struct {
+		edit func(*rollbackEvidence)
+		want bool
+	}{
+		"it must":                 {func(*rollbackEvidence) {}, true},
+		"it is healthy":           {func(e *rollbackEvidence) { e.in.Ready = true }, false},
+		"a check is false":        {func(e *rollbackEvidence) { e.in.Ready, e.in.Lags, e.in.Refuted = true, "check a: false", true }, true},
+		"no evidence":             {func(e *rollbackEvidence) { e.in.Ready, e.in.Lags = true, "check a: no API server responds" }, false},
+		"it was not unfit":        {func(e *rollbackEvidence) { e.in.Record.Change.UnfitSince = nil }, false},
+		"a moment after a lag":    {late(time.Second, time.Hour), false},
+		"long after a lag":        {late(health, time.Hour), true},
+		"it has just come back":   {late(health, time.Second), false},
+		"it was not reachable":    {func(e *rollbackEvidence) { late(health, 0)(e); e.answers = time.Time{} }, false},
+		"it runs another":         {func(e *rollbackEvidence) { e.in.Live = "a" }, false},
+		"it came late":            {func(e *rollbackEvidence) { e.in.Record.Change.Booted = false }, false},
+		"it has not failed":       {func(e *rollbackEvidence) { e.in.Record.Change.Phase = v1alpha1.ChangeSettling }, false},
+		"it was rolled back":      {func(e *rollbackEvidence) { e.in.Record.Change.Cause = v1alpha1.CauseRevert }, false},
+		"it is requested":         {func(e *rollbackEvidence) { e.asked = "b" }, false},
+		"another was rolled back": {func(e *rollbackEvidence) { e.asked = "c" }, true},
+		"the config changes":      {func(e *rollbackEvidence) { e.in.Record.Change.Kind = "" }, false},
+		"there is no upgrade":     {func(e *rollbackEvidence) { e.in.Record.Change = nil }, false},
+	} {
+		e := &rollbackEvidence{in: upgraded(arrived, sick, phase(v1alpha1.ChangeFailed, time.Minute))}
+		e.in.Record.Change.Booted, e.in.Record.Change.UnfitSince = true, new(ago(health))
+		c.edit(e)
+
+		if got := change.MustRollBack(e.in, e.answers, e.asked); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+// rollbackEvidence is what decides whether a machine is rolled back by itself.
+type rollbackEvidence struct {
+	in      change.Input
+	answers time.Time
+	asked   string
+}
+
+// TestMustFinish: an upgrade ends before the configuration changes while it is in progress, and while its image may be
+// the next to boot.
+func TestMustFinish(t *testing.T) {
+	const target = "b"
+
+	for p, want := range map[v1alpha1.ChangePhase][3]bool{ // in the order of the cases below
+		v1alpha1.ChangePending:        {false, true, false},
+		v1alpha1.ChangeAwaitingReboot: {false, true, false},
+		v1alpha1.ChangeFailed:         {false, true, false},
+		v1alpha1.ChangeDraining:       {true, true, true},
+		v1alpha1.ChangeApplying:       {true, true, true},
+		v1alpha1.ChangeRebooting:      {true, true, true},
+		v1alpha1.ChangeSettling:       {true, true, true},
+	} {
+		c := &v1alpha1.MachineChange{Kind: v1alpha1.ChangeTalos, Phase: p, Target: target}
+		got := [3]bool{change.MustFinish(c, "a")}
+		c.Staged = true
+		got[1] = change.MustFinish(c, "a") && change.MustFinish(c, "")
+		got[2] = change.MustFinish(c, target)
+
+		if got != want {
+			t.Errorf("%s: %v, want %v", p, got, want)
+		}
+
+		if c.Kind = ""; change.MustFinish(c, "a") {
+			t.Errorf("%s: a change of the configuration has to finish", p)
+		}
+	}
+
+	if change.MustFinish(nil, "a") {
+		t.Error("no change has to finish")
 	}
 }

@@ -100,7 +100,7 @@ func (s *machineScope) reboot(act change.Act) end {
 		return goesOn // it does already
 	case s.permitted != n.bootID():
 		s.Fatalf("%s of %s, which was not permitted in boot %d", act, n.name, n.boot)
-	case isUpgrade(c):
+	case change.IsUpgrade(c):
 		s.mayBoot(act, versionOf(c.Image))
 	case n.next != n.runs:
 		s.Fatalf("a reboot of %s for its configuration boots %s instead of %s", n.name, n.next, n.runs)

@@ -146,8 +146,6 @@ func (s *machineScope) keep(r change.Record) {
 	s.m.Status.Change, s.m.Status.Intent, s.m.Status.ConfigHash = r.Change, r.Intent, r.Sent
 }
 
-func isUpgrade(c *v1alpha1.MachineChange) bool { return c != nil && c.Kind == v1alpha1.ChangeTalos }
-
 func (s *machineScope) input() change.Input {
 	st, o := &s.m.Status, rollout.OptionsOf(s.cp, nil)
 	want := s.cp.Labels[configLabel]
@@ -170,11 +168,11 @@ func (s *machineScope) systemInput() change.Input {
 	in := s.input()
 	in.Live, in.Want, in.Fields = s.facts.version, s.wanted(), ""
 
-	if c := in.Record.Change; s.stalePath() && isUpgrade(c) {
+	if c := in.Record.Change; s.stalePath() && change.IsUpgrade(c) {
 		in.Want = c.Target
 	}
 
-	if c := in.Record.Change; isUpgrade(c) && in.Live == c.Target && in.Ready {
+	if c := in.Record.Change; change.IsUpgrade(c) && in.Live == c.Target && in.Ready {
 		nodes, _ := s.collect(s.list())
 		in.Lags = safety.MemberLag(nodes, s.m.Name)
 	}
@@ -205,7 +203,7 @@ func (s *machineScope) plan() (alive, conflict bool) {
 	in := s.input()
 	before := in.Record
 
-	if isUpgrade(before.Change) {
+	if change.IsUpgrade(before.Change) {
 		in.Record.Change = nil
 	}
 
@@ -214,13 +212,13 @@ func (s *machineScope) plan() (alive, conflict bool) {
 	switch {
 	case plan == change.Unfinished:
 		return true, false
-	case plan == change.Described && s.mustFinish(before.Change):
+	case plan == change.Described && change.MustFinish(before.Change, s.facts.version):
 		if s.recordSystem(); !change.MayBeDrained(s.m.Status.Change) {
 			s.m.Status.ComparedTo = rollout.ComparedTo(s.cp, nil, s.m)
 		}
 
 		return s.endRetry()
-	case isUpgrade(before.Change) && plan != change.Described:
+	case change.IsUpgrade(before.Change) && plan != change.Described:
 		record.Change, record.Intent = before.Change, before.Intent
 	}
 
@@ -229,7 +227,7 @@ func (s *machineScope) plan() (alive, conflict bool) {
 	if plan == change.Described {
 		// A correction of the configuration replaces an upgrade that has failed, and with it the record of the fallback: the
 		// upgrade is tried once more after it.
-		if isUpgrade(before.Change) {
+		if change.IsUpgrade(before.Change) {
 			s.node.fellBack = ""
 		}
 
@@ -241,20 +239,6 @@ func (s *machineScope) plan() (alive, conflict bool) {
 	s.m.Status.ComparedTo = rollout.ComparedTo(s.cp, nil, s.m)
 
 	return s.endRetry()
-}
-
-func (s *machineScope) mustFinish(c *v1alpha1.MachineChange) bool {
-	if !isUpgrade(c) {
-		return false
-	}
-
-	switch c.Phase {
-	case v1alpha1.ChangeDraining, v1alpha1.ChangeApplying, v1alpha1.ChangeRebooting, v1alpha1.ChangeSettling:
-		return true
-	case v1alpha1.ChangePending, v1alpha1.ChangeAwaitingReboot, v1alpha1.ChangeFailed:
-	}
-
-	return c.Staged && s.facts.version != c.Target
 }
 
 // describe records another change of the configuration, in place of what is staged.
@@ -342,7 +326,7 @@ func (s *machineScope) save() bool {
 func (s *machineScope) change() (alive, conflict bool) {
 	for range 16 {
 		in, next := s.input(), change.Next
-		if isUpgrade(s.m.Status.Change) {
+		if change.IsUpgrade(s.m.Status.Change) {
 			in, next = s.systemInput(), change.NextTalos
 		}
 
@@ -398,7 +382,7 @@ func (s *machineScope) take(in change.Input, step change.Step) (alive bool, _ en
 		s.keep(*step.After)
 	}
 
-	if isUpgrade(was) && s.m.Status.Change == nil && in.Live == was.Target {
+	if change.IsUpgrade(was) && s.m.Status.Change == nil && in.Live == was.Target {
 		s.m.Status.WorkingSystem = in.Live
 	}
 

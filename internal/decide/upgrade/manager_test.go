@@ -332,7 +332,7 @@ func (s *controlPlaneScope) planUpgrade() (alive, goesOn bool) {
 func (s *controlPlaneScope) unproved() bool {
 	return slices.ContainsFunc(s.list(), func(m v1alpha1.TalosMachine) bool {
 		c := m.Status.Change
-		if !isUpgrade(c) || m.DeletionTimestamp != nil {
+		if !change.IsUpgrade(c) || m.DeletionTimestamp != nil {
 			return false
 		}
 
