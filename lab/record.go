@@ -124,7 +124,7 @@ func (l *Lab) dir(name string) string {
 	return filepath.Join(l.opts.Dir, "nodes", strings.ReplaceAll(name, "/", "_"))
 }
 
-func (l *Lab) recordsFile() string { return filepath.Join(l.opts.Dir, "estate.json") }
+func (l *Lab) recordsFile() string { return filepath.Join(l.opts.Dir, "fleet.json") }
 
 // save writes the records; the caller holds l.mu.
 func (l *Lab) save() error {

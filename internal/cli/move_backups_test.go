@@ -22,7 +22,7 @@ type kept struct {
 }
 
 // keepBackups makes a schedule, a backup of it and a restore, with a Secret for each thing that they name.
-func (e *estate) keepBackups() kept {
+func (e *fleet) keepBackups() kept {
 	e.t.Helper()
 
 	for _, name := range []string{"store", "authority", "readers", "reader", "bystander"} {
@@ -70,7 +70,7 @@ func (e *estate) keepBackups() kept {
 	return k
 }
 
-func (e *estate) status(o client.Object) {
+func (e *fleet) status(o client.Object) {
 	e.t.Helper()
 
 	if err := e.client.Status().Update(e.t.Context(), o); err != nil {
@@ -85,7 +85,7 @@ func (k kept) shows(kind, reason string, status metav1.ConditionStatus) {
 // movesBackups: a restore that works holds a move up, and so does a backup that is being taken; its schedule is paused
 // meanwhile. Then all of it goes along, with the Secrets that it names, and nothing in the store is touched.
 func movesBackups(t *testing.T) {
-	e := newEstate(t, "safe")
+	e := newFleet(t, "safe")
 	k := e.keepBackups()
 	e.operate()
 
@@ -142,7 +142,7 @@ func movesBackups(t *testing.T) {
 }
 
 // backupsArrived checks the copies on the target.
-func (e *estate) backupsArrived(k kept) {
+func (e *fleet) backupsArrived(k kept) {
 	e.t.Helper()
 
 	schedule, backup, restore := &v1alpha1.TalosEtcdBackupSchedule{}, &v1alpha1.TalosEtcdBackup{}, &v1alpha1.TalosEtcdRestore{}

@@ -22,7 +22,7 @@ import (
 
 // refuses: what could not end well is refused in a line, and neither side is written.
 func refuses(t *testing.T) {
-	e := newEstate(t, "stay")
+	e := newFleet(t, "stay")
 
 	same := filepath.Join(t.TempDir(), "same")
 	if err := management.WriteKubeconfig(same, planes.Config(), "other"); err != nil {
@@ -60,7 +60,7 @@ func refuses(t *testing.T) {
 }
 
 // refuse puts an object of another owner onto the target.
-func (e *estate) refuse(name string, make func() client.Object) {
+func (e *fleet) refuse(name string, make func() client.Object) {
 	e.t.Helper()
 
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: e.ns}}
@@ -87,7 +87,7 @@ func (e *estate) refuse(name string, make func() client.Object) {
 // needsAnOperator: a source whose objects never show the pause is not copied. One of them shows an earlier pause, which
 // says nothing about what began before this one.
 func needsAnOperator(t *testing.T) {
-	e := newEstate(t, "busy")
+	e := newFleet(t, "busy")
 	e.showPauses(e.cp, &v1alpha1.TalosControlPlaneList{}, e.cp, e.worker, e.machine[0])
 
 	_, said, failed, timeout := e.runOut("--wait", "move", e.cp.Name, "--to-kubeconfig", e.toCfg)
@@ -103,7 +103,7 @@ func needsAnOperator(t *testing.T) {
 
 // ofAKubernetesCluster: the object at the top and its Machines go along, and a Machine is never given back.
 func ofAKubernetesCluster(t *testing.T) {
-	e := newEstate(t, "whole")
+	e := newFleet(t, "whole")
 
 	top := &vitistackv1alpha1.KubernetesCluster{ObjectMeta: metav1.ObjectMeta{Name: "whole"}}
 	top.Spec.TalosVersion, top.Spec.KubernetesVersion = talosV, kubernetes
@@ -154,7 +154,7 @@ func ofAKubernetesCluster(t *testing.T) {
 // needsCRDs: a target that does not know our kinds is refused. It takes a kind
 // from the second plane, so it is the last one.
 func needsCRDs(t *testing.T) {
-	e := newEstate(t, "early")
+	e := newFleet(t, "early")
 
 	crd := &apiextensionsv1.CustomResourceDefinition{}
 	scheme := planes.Scheme

@@ -54,8 +54,8 @@ func TestMoves(t *testing.T) {
 	t.Run("no CRDs", needsCRDs)
 }
 
-// estate is a shell with a second plane and a cluster to move, which stands still as if an operator had paused it.
-type estate struct {
+// fleet is a shell with a second plane and a cluster to move, which stands still as if an operator had paused it.
+type fleet struct {
 	*shell
 	*sample
 
@@ -63,7 +63,7 @@ type estate struct {
 	toCfg string
 }
 
-func newEstate(t *testing.T, name string) *estate {
+func newFleet(t *testing.T, name string) *fleet {
 	t.Helper()
 
 	e := newStanding(t, name)
@@ -94,11 +94,11 @@ func newEstate(t *testing.T, name string) *estate {
 }
 
 // newStanding is a shell with a cluster that stands still as if an operator had paused it.
-func newStanding(t *testing.T, name string) *estate {
+func newStanding(t *testing.T, name string) *fleet {
 	t.Helper()
 
 	s := newShellOf(t, "admin")
-	e := &estate{shell: s, sample: s.sample(name)}
+	e := &fleet{shell: s, sample: s.sample(name)}
 
 	e.own(e.cp, e.machine[0])
 	e.own(e.worker, e.machine[1])
@@ -110,7 +110,7 @@ func newStanding(t *testing.T, name string) *estate {
 }
 
 // patchesFrom has the workers take a patch from a ConfigMap. The Secret of that name is of another application.
-func (e *estate) patchesFrom(name string) {
+func (e *fleet) patchesFrom(name string) {
 	e.t.Helper()
 
 	e.create(&corev1.ConfigMap{
@@ -152,7 +152,7 @@ func (s *shell) mayTellClusters() {
 	}
 }
 
-func (e *estate) own(owner, o client.Object) {
+func (e *fleet) own(owner, o client.Object) {
 	e.t.Helper()
 
 	if err := controllerutil.SetControllerReference(owner, o, planes.Scheme); err != nil {
@@ -167,7 +167,7 @@ func (e *estate) own(owner, o client.Object) {
 }
 
 // hookFailed changes the spec, and records a hook before an upgrade that has failed since then.
-func (e *estate) hookFailed() {
+func (e *fleet) hookFailed() {
 	e.t.Helper()
 
 	e.cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeReport}
@@ -184,7 +184,7 @@ func (e *estate) hookFailed() {
 }
 
 // still shows the pause on every object, as their controllers do.
-func (e *estate) still() {
+func (e *fleet) still() {
 	e.t.Helper()
 
 	paused := metav1.Condition{Type: v1alpha1.ConditionPaused, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonPaused}
@@ -204,19 +204,19 @@ func (e *estate) still() {
 }
 
 // operate is the operator of the source: it shows each pause of the cluster on every object of it.
-func (e *estate) operate() {
+func (e *fleet) operate() {
 	e.t.Helper()
 	e.showPauses(e.cp, &v1alpha1.TalosControlPlaneList{}, e.cp, e.worker, e.machine[0], e.machine[1])
 }
 
-func (e *estate) move(args ...string) (out, errOut, failed string) {
+func (e *fleet) move(args ...string) (out, errOut, failed string) {
 	e.t.Helper()
 
 	return e.run(append([]string{"move", e.cp.Name, "--to-kubeconfig", e.toCfg}, args...)...)
 }
 
 // there reads an object of the target; false when it is not there.
-func (e *estate) there(o client.Object, name string) bool {
+func (e *fleet) there(o client.Object, name string) bool {
 	e.t.Helper()
 
 	err := e.to.Get(e.t.Context(), types.NamespacedName{Namespace: e.ns, Name: name}, o)
@@ -228,7 +228,7 @@ func (e *estate) there(o client.Object, name string) bool {
 }
 
 // arrived checks the copy on the target.
-func (e *estate) arrived() {
+func (e *fleet) arrived() {
 	e.t.Helper()
 
 	name := e.cp.Name
@@ -297,7 +297,7 @@ func (e *estate) arrived() {
 // moves: everything goes along under its new owners, the source stays paused and says so, a second run changes
 // nothing, and the source is removed only on request.
 func moves(t *testing.T) {
-	e := newEstate(t, "here")
+	e := newFleet(t, "here")
 	e.operate()
 
 	out, _, failed := e.move("--dry-run")
@@ -367,7 +367,7 @@ func moves(t *testing.T) {
 
 // keepsAPause: what a person paused is paused where it arrives.
 func keepsAPause(t *testing.T) {
-	e := newEstate(t, "held")
+	e := newFleet(t, "held")
 	e.operate()
 
 	e.cp.Annotations = map[string]string{v1alpha1.PausedAnnotation: "by hand"}
@@ -428,7 +428,7 @@ func (c *crasher) kubeconfig(t *testing.T, cfg *rest.Config, namespace string) s
 // goesOnAfterACrash: the move ends after any of its writes, and the next run goes on. Until everything is there the
 // copy is paused, and at no moment are both sides released.
 func goesOnAfterACrash(t *testing.T) {
-	e := newEstate(t, "torn")
+	e := newFleet(t, "torn")
 	e.operate()
 
 	var c crasher
@@ -463,7 +463,7 @@ func goesOnAfterACrash(t *testing.T) {
 }
 
 // oneSide: the source is paused or gone before the copy is released.
-func (e *estate) oneSide() {
+func (e *fleet) oneSide() {
 	e.t.Helper()
 
 	source, copied := &v1alpha1.TalosControlPlane{}, &v1alpha1.TalosControlPlane{}

@@ -15,7 +15,7 @@ import (
 
 // showPauses shows on objects whether the cluster is paused, as passes do that begin after each change of its top-level
 // object. list is for objects of that kind.
-func (e *estate) showPauses(top client.Object, list client.ObjectList, objects ...client.Object) {
+func (e *fleet) showPauses(top client.Object, list client.ObjectList, objects ...client.Object) {
 	e.t.Helper()
 
 	events, err := e.client.Watch(e.t.Context(), list, client.InNamespace(e.ns))
@@ -51,7 +51,7 @@ func (e *estate) showPauses(top client.Object, list client.ObjectList, objects .
 }
 
 // showPause shows the pause on one object.
-func (e *estate) showPause(ctx context.Context, top, o client.Object) error {
+func (e *fleet) showPause(ctx context.Context, top, o client.Object) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		top, _ := top.DeepCopyObject().(client.Object)
 		if err := e.client.Get(ctx, client.ObjectKeyFromObject(top), top); err != nil {

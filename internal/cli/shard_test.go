@@ -21,7 +21,7 @@ import (
 
 // sharded is a cluster with everything that carries the label of a shard: the root is the last.
 type sharded struct {
-	*estate
+	*fleet
 
 	objects []client.Object
 }
@@ -29,7 +29,7 @@ type sharded struct {
 func newSharded(t *testing.T, name string) *sharded {
 	t.Helper()
 
-	s := &sharded{estate: newStanding(t, name)}
+	s := &sharded{fleet: newStanding(t, name)}
 	k := s.keepBackups()
 
 	k.restore.Status.Step = v1alpha1.RestoreComplete

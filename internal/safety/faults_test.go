@@ -10,7 +10,7 @@ import (
 )
 
 // chaos causes one event, harmful or not, without the operator.
-func (e *estate) chaos() {
+func (e *fleet) chaos() {
 	e.tick++
 	h := e.hardware[e.r.IntN(len(e.hardware))]
 
@@ -61,7 +61,7 @@ func (e *estate) chaos() {
 }
 
 // fault causes a fault that stops a member, and records when.
-func (e *estate) fault(h *hardware, happens func()) {
+func (e *fleet) fault(h *hardware, happens func()) {
 	served, etcd, member := e.serves(h), h.etcd, h.member
 	happens()
 
@@ -74,12 +74,12 @@ func (e *estate) fault(h *hardware, happens func()) {
 	}
 }
 
-func (e *estate) powerOff(h *hardware) {
+func (e *fleet) powerOff(h *hardware) {
 	e.fault(h, func() { h.power, h.asked, h.away = false, 0, false })
 	e.note("%s loses power", h)
 }
 
-func (e *estate) powerOn(h *hardware) {
+func (e *fleet) powerOn(h *hardware) {
 	if h.dead || h.power {
 		return
 	}
@@ -90,7 +90,7 @@ func (e *estate) powerOn(h *hardware) {
 }
 
 // loseDisk erases a disk, or part of it: the configuration is lost, and the etcd data is kept.
-func (e *estate) loseDisk(h *hardware) {
+func (e *fleet) loseDisk(h *hardware) {
 	if !e.expendable(h) && e.r.IntN(20) != 0 || h.stranger {
 		return
 	}
@@ -108,7 +108,7 @@ func (e *estate) loseDisk(h *hardware) {
 }
 
 // countLosses records which etcds were destroyed by faults.
-func (e *estate) countLosses() {
+func (e *fleet) countLosses() {
 	for _, c := range e.etcds {
 		held, all := 0, 0
 
@@ -129,7 +129,7 @@ func (e *estate) countLosses() {
 }
 
 // announce adds an orphaned member: one that never starts, or a foreign one that votes.
-func (e *estate) announce() {
+func (e *fleet) announce() {
 	c := e.running()
 	if c == nil || len(c.members) >= 7 {
 		return
@@ -155,7 +155,7 @@ func (e *estate) announce() {
 // confuse lets a machine be mistaken for another one: it also responds at another address, or two machines swap
 // addresses. Boards with the same UUID do not swap addresses permanently: nothing would distinguish them while they do
 // not run etcd.
-func (e *estate) confuse(h *hardware) {
+func (e *fleet) confuse(h *hardware) {
 	o := e.hardware[e.r.IntN(len(e.hardware))]
 
 	for _, h := range e.hardware {
@@ -174,7 +174,7 @@ func (e *estate) confuse(h *hardware) {
 }
 
 // person performs a random action of a user.
-func (e *estate) person() {
+func (e *fleet) person() {
 	o := e.objects[e.r.IntN(len(e.objects))]
 
 	switch e.r.IntN(7) {
@@ -197,7 +197,7 @@ func (e *estate) person() {
 
 // approve approves the wipe of an abandoned machine that has returned, whatever the state of its Node. A user
 // identifies the machine first.
-func (e *estate) approve() {
+func (e *fleet) approve() {
 	for _, name := range slices.Sorted(maps.Keys(e.rec.givenUp)) {
 		g := e.rec.givenUp[name]
 		if g.approved || e.at(g.address) != g.hw {
@@ -215,7 +215,7 @@ func (e *estate) approve() {
 }
 
 // listAgain lists a recorded machine that is not listed.
-func (e *estate) listAgain() {
+func (e *fleet) listAgain() {
 	for _, name := range slices.Sorted(maps.Keys(e.rec.machines)) {
 		if e.find(name) == nil {
 			e.objects = append(e.objects, &object{name: name, address: e.rec.machines[name].address, silent: -1})
@@ -225,7 +225,7 @@ func (e *estate) listAgain() {
 }
 
 // forget destroys machines that are no longer listed, and confirms that to the operator.
-func (e *estate) forget() {
+func (e *fleet) forget() {
 	for _, name := range slices.Sorted(maps.Keys(e.rec.machines)) {
 		h := e.rec.machines[name].hw
 		if e.find(name) != nil || !e.expendable(h) {
@@ -244,7 +244,7 @@ func (e *estate) forget() {
 }
 
 // managementPlane loses and restores its objects.
-func (e *estate) managementPlane() {
+func (e *fleet) managementPlane() {
 	switch e.r.IntN(6) {
 	case 0:
 		e.life++
@@ -273,7 +273,7 @@ func (e *estate) managementPlane() {
 
 // rollBack restores an older state of the management plane, but none from before etcd existed: the bootstrap would then
 // be repeated, which cannot be detected.
-func (e *estate) rollBack() {
+func (e *fleet) rollBack() {
 	if len(e.older) == 0 {
 		return
 	}
@@ -295,7 +295,7 @@ func (e *estate) rollBack() {
 }
 
 // decommission ends a life of the cluster: every machine is wiped.
-func (e *estate) decommission() {
+func (e *fleet) decommission() {
 	for _, h := range e.hardware {
 		e.fault(h, func() { h.configured, h.etcd, h.member, h.asked = false, 0, 0, 0 })
 	}
@@ -313,7 +313,7 @@ func (e *estate) decommission() {
 }
 
 // expendable reports whether the others could regain a quorum without the machine's data.
-func (e *estate) expendable(h *hardware) bool {
+func (e *fleet) expendable(h *hardware) bool {
 	c := e.etcds[h.etcd]
 	if c == nil {
 		return true

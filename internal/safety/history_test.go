@@ -18,7 +18,7 @@ var (
 // history is one life of a control plane, with one or two operators.
 type history struct {
 	t         *testing.T
-	e         *estate
+	e         *fleet
 	seed      uint64
 	operators []*operator
 	// within: one operator acts in the middle of a step of the other. quiet: no more faults occur.
@@ -108,7 +108,7 @@ func newHistory(t *testing.T, seed uint64) *history {
 	t.Helper()
 
 	r := rand.New(rand.NewPCG(seed, 7))
-	h := &history{t: t, seed: seed, e: newEstate(r, 1+r.IntN(5), r.IntN(3) > 0)}
+	h := &history{t: t, seed: seed, e: newFleet(r, 1+r.IntN(5), r.IntN(3) > 0)}
 
 	for range 1 + r.IntN(2) {
 		h.operators = append(h.operators, &operator{h: h, e: h.e})
@@ -159,7 +159,7 @@ func (h *history) turn() {
 }
 
 // comeBack boots the machines that the operator has rebooted, after some time.
-func (e *estate) comeBack() {
+func (e *fleet) comeBack() {
 	for _, m := range e.hardware {
 		if m.away && !m.power && e.r.IntN(3) == 0 {
 			e.powerOn(m)
@@ -168,7 +168,7 @@ func (e *estate) comeBack() {
 }
 
 // grow lists a new machine, or a spare for an abandoned one.
-func (e *estate) grow(quiet bool) {
+func (e *fleet) grow(quiet bool) {
 	if len(e.objects) == 0 || !quiet && e.r.IntN(40) == 0 && len(e.objects) < 5 && len(e.hardware) < 12 {
 		e.list(e.machine())
 	}

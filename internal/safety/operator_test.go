@@ -20,7 +20,7 @@ const (
 // acts. It may die at any moment, and another one may be running at the same time.
 type operator struct {
 	h *history
-	e *estate
+	e *fleet
 	// seen is lost when the operator dies.
 	seen safety.Sightings
 	acts int
@@ -526,7 +526,7 @@ func (o *operator) fencing(rec record, name string, h *hardware, gone bool) safe
 }
 
 // nodeState returns the state of a machine's Node: Kubernetes responds only while etcd has quorum.
-func (e *estate) nodeState(h *hardware) safety.NodeState {
+func (e *fleet) nodeState(h *hardware) safety.NodeState {
 	switch {
 	case e.running() == nil:
 		return safety.NodeUnknown

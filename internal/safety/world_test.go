@@ -10,8 +10,8 @@ import (
 	"github.com/talos-operator/talos-operator/test/oracle"
 )
 
-// estate is a simulated control plane: the real state, as opposed to the evidence.
-type estate struct {
+// fleet is a simulated control plane: the real state, as opposed to the evidence.
+type fleet struct {
 	r *rand.Rand
 	// step is the time; tick orders the events within a step.
 	step, tick int64
@@ -124,8 +124,8 @@ type backup struct {
 	life    int
 }
 
-func newEstate(r *rand.Rand, size int, established bool) *estate {
-	e := &estate{
+func newFleet(r *rand.Rand, size int, established bool) *fleet {
+	e := &fleet{
 		r: r, step: 1000, nextID: 1, etcds: map[uint64]*etcd{}, selfCleans: r.IntN(2) == 0, otherPeers: r.IntN(4) == 0,
 		oneUUID: r.IntN(4) == 0, life: 1,
 		rec: record{life: 1, machines: map[string]entry{}, givenUp: map[string]entry{}},
@@ -158,7 +158,7 @@ func newEstate(r *rand.Rand, size int, established bool) *estate {
 	return e
 }
 
-func (e *estate) machine() *hardware {
+func (e *fleet) machine() *hardware {
 	n := len(e.hardware)
 	h := &hardware{id: n, uuid: fmt.Sprintf("uuid-%d", n), address: fmt.Sprintf("10.0.0.%d", n), power: true}
 	h.peer = h.address
@@ -176,14 +176,14 @@ func (e *estate) machine() *hardware {
 	return h
 }
 
-func (e *estate) list(h *hardware) *object {
+func (e *fleet) list(h *hardware) *object {
 	o := &object{name: fmt.Sprintf("m-%d", h.id), address: h.address, silent: -1}
 	e.objects = append(e.objects, o)
 
 	return o
 }
 
-func (e *estate) admit(c *etcd, peer string, learner bool) uint64 {
+func (e *fleet) admit(c *etcd, peer string, learner bool) uint64 {
 	id := e.nextID
 	e.nextID++
 	e.setMembers(c, append(slices.Clone(c.members), safety.Member{ID: id, PeerAddresses: []string{peer}, Learner: learner}))
@@ -192,7 +192,7 @@ func (e *estate) admit(c *etcd, peer string, learner bool) uint64 {
 }
 
 // setMembers changes the list. The connected members learn about the change.
-func (e *estate) setMembers(c *etcd, members []safety.Member) {
+func (e *fleet) setMembers(c *etcd, members []safety.Member) {
 	for _, h := range e.hardware {
 		if h.etcd == c.id && e.serves(h) {
 			h.view = members
@@ -202,7 +202,7 @@ func (e *estate) setMembers(c *etcd, members []safety.Member) {
 	c.members = members
 }
 
-func (e *estate) found(h *hardware) *etcd {
+func (e *fleet) found(h *hardware) *etcd {
 	c := &etcd{id: e.nextID, voting: map[uint64]int64{}}
 	e.nextID++
 	e.etcds[c.id] = c
@@ -213,7 +213,7 @@ func (e *estate) found(h *hardware) *etcd {
 	return c
 }
 
-func (e *estate) note(format string, args ...any) {
+func (e *fleet) note(format string, args ...any) {
 	e.log = append(e.log, fmt.Sprintf("%d ", e.step)+fmt.Sprintf(format, args...))
 }
 
@@ -221,7 +221,7 @@ func (h *hardware) bootID() string { return fmt.Sprintf("%s-boot-%d", h, h.boot)
 
 func (h *hardware) String() string { return fmt.Sprintf("hw-%d", h.id) }
 
-func (e *estate) find(name string) *object {
+func (e *fleet) find(name string) *object {
 	if i := slices.IndexFunc(e.objects, func(o *object) bool { return o.name == name }); i >= 0 {
 		return e.objects[i]
 	}
@@ -230,7 +230,7 @@ func (e *estate) find(name string) *object {
 }
 
 // at returns the machine that responds at an address.
-func (e *estate) at(address string) *hardware {
+func (e *fleet) at(address string) *hardware {
 	var found *hardware
 
 	for _, h := range e.hardware {
@@ -259,11 +259,11 @@ func (c *etcd) entry(id uint64) *safety.Member {
 func (c *etcd) votes(id uint64) bool { m := c.entry(id); return m != nil && !m.Learner }
 
 // serves reports whether the machine's member is on the list and connected to the others.
-func (e *estate) serves(h *hardware) bool {
+func (e *fleet) serves(h *hardware) bool {
 	return h.etcd != 0 && h.power && h.configured && !h.cut && h.starting == 0 && e.etcds[h.etcd].entry(h.member) != nil
 }
 
-func (e *estate) voters(c *etcd) (working, all int) {
+func (e *fleet) voters(c *etcd) (working, all int) {
 	for _, h := range e.hardware {
 		if h.etcd == c.id && e.serves(h) && c.votes(h.member) {
 			working++
@@ -279,14 +279,14 @@ func (e *estate) voters(c *etcd) (working, all int) {
 	return working, all
 }
 
-func (e *estate) quorum(c *etcd) bool {
+func (e *fleet) quorum(c *etcd) bool {
 	working, all := e.voters(c)
 
 	return all > 0 && working >= safety.Quorum(all)
 }
 
 // running returns the etcd that has quorum, if there is one.
-func (e *estate) running() *etcd {
+func (e *fleet) running() *etcd {
 	for _, id := range slices.Sorted(maps.Keys(e.etcds)) {
 		if e.quorum(e.etcds[id]) {
 			return e.etcds[id]
@@ -296,7 +296,7 @@ func (e *estate) running() *etcd {
 	return nil
 }
 
-func (e *estate) leader(c *etcd) uint64 {
+func (e *fleet) leader(c *etcd) uint64 {
 	if !e.quorum(c) {
 		return 0
 	}
@@ -328,7 +328,7 @@ func (s sighting) node(name string) *safety.Node {
 }
 
 // look queries every listed machine.
-func (e *estate) look(rec record) sighting {
+func (e *fleet) look(rec record) sighting {
 	e.tick++
 	s := sighting{from: map[string]*hardware{}, tick: e.tick}
 
@@ -343,7 +343,7 @@ func (e *estate) look(rec record) sighting {
 }
 
 // remembered returns machines that were configured once and were not listed when the others were queried.
-func (e *estate) remembered(s sighting, rec record, asked bool) []safety.Node {
+func (e *fleet) remembered(s sighting, rec record, asked bool) []safety.Node {
 	var out []safety.Node
 
 	for _, name := range slices.Sorted(maps.Keys(rec.machines)) {
@@ -363,7 +363,7 @@ func (e *estate) remembered(s sighting, rec record, asked bool) []safety.Node {
 	return out
 }
 
-func (e *estate) ask(n safety.Node, uuid string) (safety.Node, *hardware) {
+func (e *fleet) ask(n safety.Node, uuid string) (safety.Node, *hardware) {
 	h := e.at(n.Address)
 
 	switch {
@@ -393,7 +393,7 @@ func (e *estate) ask(n safety.Node, uuid string) (safety.Node, *hardware) {
 	return n, h
 }
 
-func (e *estate) askEtcd(h *hardware, n *safety.Node) {
+func (e *fleet) askEtcd(h *hardware, n *safety.Node) {
 	c := e.etcds[h.etcd]
 	if h.starting > 0 || c.entry(h.member) == nil {
 		return // it is starting, or its member was removed, so that it ends
@@ -441,7 +441,7 @@ func (e *estate) askEtcd(h *hardware, n *safety.Node) {
 
 // witnessed reports whether another node responds too, and reports truthfully; the node of a certain member, unless
 // that is 0. The report of a single witness cannot be checked.
-func (e *estate) witnessed(h *hardware, member uint64) bool {
+func (e *fleet) witnessed(h *hardware, member uint64) bool {
 	return slices.ContainsFunc(e.objects, func(o *object) bool {
 		w := e.at(o.address)
 
@@ -452,7 +452,7 @@ func (e *estate) witnessed(h *hardware, member uint64) bool {
 }
 
 // work simulates what the machines do by themselves: start, join, be promoted, write.
-func (e *estate) work() {
+func (e *fleet) work() {
 	for _, h := range e.hardware {
 		if !h.power || !h.configured {
 			continue
@@ -476,7 +476,7 @@ func (e *estate) work() {
 	e.awayNow()
 }
 
-func (e *estate) live(h *hardware) {
+func (e *fleet) live(h *hardware) {
 	c := e.etcds[h.etcd]
 
 	switch m := c.entry(h.member); {
@@ -495,7 +495,7 @@ func (e *estate) live(h *hardware) {
 }
 
 // write simulates one write to every etcd that has quorum.
-func (e *estate) write() {
+func (e *fleet) write() {
 	for _, c := range e.etcds {
 		if !e.quorum(c) {
 			continue
@@ -523,7 +523,7 @@ func (e *estate) write() {
 }
 
 // join adds the machine as a learner: one at a time, and no address twice, as etcd does.
-func (e *estate) join(h *hardware) {
+func (e *fleet) join(h *hardware) {
 	c := e.running()
 	if c == nil {
 		return
@@ -546,7 +546,7 @@ func (e *estate) join(h *hardware) {
 }
 
 // truth returns the state that the oracle judges by.
-func (e *estate) truth() oracle.Truth {
+func (e *fleet) truth() oracle.Truth {
 	var t oracle.Truth
 
 	known := map[*hardware]bool{}
@@ -584,7 +584,7 @@ func (e *estate) truth() oracle.Truth {
 }
 
 // awayNow returns the machines that the operator has made unavailable.
-func (e *estate) awayNow() []string {
+func (e *fleet) awayNow() []string {
 	var out []string
 
 	for _, h := range e.hardware {
@@ -598,7 +598,7 @@ func (e *estate) awayNow() []string {
 
 // lost reports whether a machine that is to leave, or has left, has not come back from its reboot in the time that one
 // may take. That is a fault then: an operator that waited for it would not end.
-func (e *estate) lost(h *hardware) bool {
+func (e *fleet) lost(h *hardware) bool {
 	listed := slices.ContainsFunc(e.objects, func(o *object) bool { return !o.leaving && e.at(o.address) == h })
 
 	return !listed && e.step-h.awaySince >= patience
@@ -611,7 +611,7 @@ func (r record) clone() record {
 }
 
 // store writes the state, unless it was written since it was read.
-func (e *estate) store(r *record) bool {
+func (e *fleet) store(r *record) bool {
 	if r.version != e.rec.version {
 		return false
 	}

@@ -100,7 +100,7 @@ func TestStopWhileFrozen(t *testing.T) {
 	t.Parallel()
 
 	for _, reload := range []bool{false, true} {
-		cluster, cp1, cp2, _ := estate(t)
+		cluster, cp1, cp2, _ := fleet(t)
 		c := cluster.client(t, cp1, role.Admin)
 
 		if _, err := c.Version(talosclient.WithNode(within(t, patience), cp2.addr.String())); err != nil {
@@ -189,7 +189,7 @@ func TestNetworkPartition(t *testing.T) {
 	t.Parallel()
 
 	network := &apid.Network{}
-	cluster, cp1, cp2, worker := estate(t, func(o *apid.Options) { o.Network = network })
+	cluster, cp1, cp2, worker := fleet(t, func(o *apid.Options) { o.Network = network })
 	c1, c2 := cluster.client(t, cp1, role.Reader), cluster.client(t, cp2, role.Reader)
 
 	across := func(c *talosclient.Client, to *node, d time.Duration) error {
@@ -307,7 +307,7 @@ func TestLostAnswer(t *testing.T) {
 }
 
 func TestCounters(t *testing.T) {
-	cluster, cp1, cp2, _ := estate(t)
+	cluster, cp1, cp2, _ := fleet(t)
 	reader, admin := cluster.client(t, cp1, role.Reader), cluster.client(t, cp1, role.Admin)
 	ctx := within(t, patience)
 

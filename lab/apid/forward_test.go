@@ -23,8 +23,8 @@ import (
 	"github.com/talos-operator/talos-operator/test/wait"
 )
 
-// estate is a cluster of two control-plane nodes and a worker.
-func estate(t *testing.T, change ...func(*apid.Options)) (cluster pki, cp1, cp2, worker *node) {
+// fleet is a cluster of two control-plane nodes and a worker.
+func fleet(t *testing.T, change ...func(*apid.Options)) (cluster pki, cp1, cp2, worker *node) {
 	t.Helper()
 
 	cluster = newPKI(t)
@@ -37,7 +37,7 @@ func estate(t *testing.T, change ...func(*apid.Options)) (cluster pki, cp1, cp2,
 }
 
 func TestForwardToOneNode(t *testing.T) {
-	cluster, cp1, _, worker := estate(t)
+	cluster, cp1, _, worker := fleet(t)
 	c := cluster.client(t, cp1, role.Operator)
 	ctx := talosclient.WithNode(within(t, patience), worker.addr.String())
 
@@ -74,7 +74,7 @@ func TestForwardToOneNode(t *testing.T) {
 }
 
 func TestForwardToManyNodes(t *testing.T) {
-	cluster, cp1, cp2, worker := estate(t)
+	cluster, cp1, cp2, worker := fleet(t)
 	c := cluster.client(t, cp1, role.Reader)
 	unused := addresses(t, 1)[0].String()
 	ctx := talosclient.WithNodes(within(t, patience), cp1.addr.String(), cp2.addr.String(), worker.addr.String(), unused)
@@ -119,7 +119,7 @@ func TestForwardToManyNodes(t *testing.T) {
 }
 
 func TestForwardStreamsToManyNodes(t *testing.T) {
-	cluster, cp1, cp2, worker := estate(t)
+	cluster, cp1, cp2, worker := fleet(t)
 	c := cluster.client(t, cp1, role.Reader)
 	unused := addresses(t, 1)[0].String()
 	ctx := talosclient.WithNodes(within(t, patience), cp2.addr.String(), worker.addr.String(), unused)
@@ -156,7 +156,7 @@ func TestForwardStreamsToManyNodes(t *testing.T) {
 }
 
 func TestForwardClientStream(t *testing.T) {
-	cluster, cp1, cp2, _ := estate(t)
+	cluster, cp1, cp2, _ := fleet(t)
 	c := cluster.client(t, cp1, role.Admin)
 
 	// More than any buffer or window on the way.
@@ -175,7 +175,7 @@ type zeroes struct{}
 func (zeroes) Read(b []byte) (int, error) { return len(b), nil }
 
 func TestForwardRefusals(t *testing.T) {
-	cluster, cp1, cp2, worker := estate(t)
+	cluster, cp1, cp2, worker := fleet(t)
 	ctx := within(t, patience)
 	c := cluster.client(t, cp1, role.Admin)
 
@@ -216,7 +216,7 @@ func TestForwardRefusals(t *testing.T) {
 
 // TestRolesCannotBeForged: the role metadata counts only from those who may impersonate.
 func TestRolesCannotBeForged(t *testing.T) {
-	cluster, cp1, cp2, _ := estate(t)
+	cluster, cp1, cp2, _ := fleet(t)
 	forged := metadata.MD{"talos-role": {"os:admin"}}
 
 	for _, target := range []string{"", cp2.addr.String()} {
@@ -240,7 +240,7 @@ func TestRolesCannotBeForged(t *testing.T) {
 func TestForwardByHostname(t *testing.T) {
 	var known netip.Addr
 
-	cluster, cp1, cp2, _ := estate(t, func(o *apid.Options) {
+	cluster, cp1, cp2, _ := fleet(t, func(o *apid.Options) {
 		o.Resolve = func(target string) (netip.Addr, bool) { return known, target == "cp-2" }
 	})
 	known = cp2.addr
@@ -263,7 +263,7 @@ func TestForwardByHostname(t *testing.T) {
 
 // TestForwardAfterTargetRestarts: the connection to a node that was reset since is not used for ever.
 func TestForwardAfterTargetRestarts(t *testing.T) {
-	cluster, cp1, cp2, _ := estate(t)
+	cluster, cp1, cp2, _ := fleet(t)
 	c := cluster.client(t, cp1, role.Reader)
 	ctx := talosclient.WithNode(within(t, patience), cp2.addr.String())
 

@@ -12,7 +12,7 @@ import (
 )
 
 // controlPlane boots, configures and bootstraps control-plane nodes and waits until all of them run.
-func (e *estate) controlPlane(ctx context.Context, host byte, names ...string) ([]*node.Node, error) {
+func (e *fleet) controlPlane(ctx context.Context, host byte, names ...string) ([]*node.Node, error) {
 	var nodes []*node.Node
 
 	for i, name := range names {
@@ -42,7 +42,7 @@ func (e *estate) controlPlane(ctx context.Context, host byte, names ...string) (
 }
 
 // cluster is what the rebooted nodes were recorded in: three control-plane nodes and a worker, n1 to n4.
-func (e *estate) cluster(ctx context.Context, host byte) ([]*node.Node, error) {
+func (e *fleet) cluster(ctx context.Context, host byte) ([]*node.Node, error) {
 	nodes, err := e.controlPlane(ctx, host, "n1", "n2", "n3")
 	if err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func (e *estate) cluster(ctx context.Context, host byte) ([]*node.Node, error) {
 }
 
 // worker boots and configures a worker and waits until it runs.
-func (e *estate) worker(ctx context.Context, first *node.Node, host byte) (*node.Node, error) {
+func (e *fleet) worker(ctx context.Context, first *node.Node, host byte) (*node.Node, error) {
 	n, err := e.boot(ctx, "n4", host)
 	if err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (e *estate) worker(ctx context.Context, first *node.Node, host byte) (*node
 }
 
 // rebooted compares a control-plane node that has booted from its disk.
-func rebooted(ctx context.Context, c *comparison, e *estate) error {
+func rebooted(ctx context.Context, c *comparison, e *fleet) error {
 	nodes, err := e.cluster(ctx, 51)
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func rebooted(ctx context.Context, c *comparison, e *estate) error {
 }
 
 // rebootedWorker compares a worker that has booted from its disk.
-func rebootedWorker(ctx context.Context, c *comparison, e *estate) error {
+func rebootedWorker(ctx context.Context, c *comparison, e *fleet) error {
 	nodes, err := e.cluster(ctx, 61)
 	if err != nil {
 		return err
@@ -87,7 +87,7 @@ func rebootedWorker(ctx context.Context, c *comparison, e *estate) error {
 	return c.rebooted(ctx, e, nodes[3])
 }
 
-func (c *comparison) rebooted(ctx context.Context, e *estate, n *node.Node) error {
+func (c *comparison) rebooted(ctx context.Context, e *fleet, n *node.Node) error {
 	t := target{address: n.Address(), roles: e.roles}
 
 	if err := e.reboot(ctx, n); err != nil {
@@ -102,7 +102,7 @@ func (c *comparison) rebooted(ctx context.Context, e *estate, n *node.Node) erro
 }
 
 // reboot reboots a running node by its API and waits until it runs again.
-func (e *estate) reboot(ctx context.Context, n *node.Node) error {
+func (e *fleet) reboot(ctx context.Context, n *node.Node) error {
 	before := n.Status().BootID
 
 	c, err := talosclient.New(ctx, talosclient.WithEndpoints(n.Address()), talosclient.WithTLSConfig(e.roles["admin"]))

@@ -38,7 +38,7 @@ func Run(ctx context.Context, w io.Writer, o Options) (Result, error) {
 
 	for _, state := range []struct {
 		name string
-		run  func(context.Context, *comparison, *estate) error
+		run  func(context.Context, *comparison, *fleet) error
 	}{
 		{stateMaintenance, maintenance},
 		{stateConfigured, configured},
@@ -49,7 +49,7 @@ func Run(ctx context.Context, w io.Writer, o Options) (Result, error) {
 	} {
 		before := r.result
 
-		e, err := newEstate(o)
+		e, err := newFleet(o)
 		if err != nil {
 			return r.result, err
 		}
@@ -74,7 +74,7 @@ func Run(ctx context.Context, w io.Writer, o Options) (Result, error) {
 	return r.result, nil
 }
 
-func maintenance(ctx context.Context, c *comparison, e *estate) error {
+func maintenance(ctx context.Context, c *comparison, e *fleet) error {
 	n, err := e.boot(ctx, "n1", 11)
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func maintenance(ctx context.Context, c *comparison, e *estate) error {
 	return c.calls(ctx, t)
 }
 
-func configured(ctx context.Context, c *comparison, e *estate) error {
+func configured(ctx context.Context, c *comparison, e *fleet) error {
 	n, err := e.boot(ctx, "n1", 21)
 	if err != nil {
 		return err
@@ -124,7 +124,7 @@ func configured(ctx context.Context, c *comparison, e *estate) error {
 	return c.power(ctx, e, t, n)
 }
 
-func running(ctx context.Context, c *comparison, e *estate) error {
+func running(ctx context.Context, c *comparison, e *fleet) error {
 	nodes, err := e.controlPlane(ctx, 31, "n1", "n2", "n3")
 	if err != nil {
 		return err
@@ -133,7 +133,7 @@ func running(ctx context.Context, c *comparison, e *estate) error {
 	return c.running(ctx, e, nodes[0])
 }
 
-func worker(ctx context.Context, c *comparison, e *estate) error {
+func worker(ctx context.Context, c *comparison, e *fleet) error {
 	nodes, err := e.controlPlane(ctx, 41, "n1")
 	if err != nil {
 		return err
@@ -155,7 +155,7 @@ func isRunning(n *node.Node) func() bool {
 	}
 }
 
-func (c *comparison) running(ctx context.Context, e *estate, n *node.Node) error {
+func (c *comparison) running(ctx context.Context, e *fleet, n *node.Node) error {
 	t := target{address: n.Address(), roles: e.roles}
 
 	if err := e.configureAgain(ctx, n); err != nil {
@@ -166,7 +166,7 @@ func (c *comparison) running(ctx context.Context, e *estate, n *node.Node) error
 }
 
 // compare holds a node against the recordings of its state: its resources, and then its calls, some of which end it.
-func (c *comparison) compare(ctx context.Context, e *estate, t target, n *node.Node) error {
+func (c *comparison) compare(ctx context.Context, e *fleet, t target, n *node.Node) error {
 	if err := c.resourcesAs(ctx, "admin", t); err != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ func (c *comparison) compare(ctx context.Context, e *estate, t target, n *node.N
 }
 
 // answers waits until the node responds to an administrator: it changes its certificate when it is configured.
-func (e *estate) answers(ctx context.Context, t target) error {
+func (e *fleet) answers(ctx context.Context, t target) error {
 	q := question{method: "/machine.MachineService/Version", role: "admin"}
 
 	return await(ctx, "node to answer its administrator", func() bool {
@@ -200,7 +200,7 @@ func (c *comparison) resourcesAs(ctx context.Context, role string, t target) err
 }
 
 // power makes the calls that take the node down, which are not refused here, and watches that they do.
-func (c *comparison) power(ctx context.Context, e *estate, t target, n *node.Node) error {
+func (c *comparison) power(ctx context.Context, e *fleet, t target, n *node.Node) error {
 	calls, err := c.powerCalls()
 	if err != nil {
 		return err

@@ -46,7 +46,7 @@ const (
 // Provider serves Machines with the machines of a lab.
 type Provider struct {
 	client ctrlclient.Client
-	estate *lab.Lab
+	fleet  *lab.Lab
 }
 
 // Role is what the provider needs, and a good start for the role of any provider.
@@ -75,7 +75,7 @@ func RoleBinding() *rbacv1.ClusterRoleBinding {
 }
 
 // Run serves Machines until the context ends.
-func Run(ctx context.Context, cfg *rest.Config, estate *lab.Lab, log logr.Logger) error {
+func Run(ctx context.Context, cfg *rest.Config, fleet *lab.Lab, log logr.Logger) error {
 	scheme := runtime.NewScheme()
 	if err := vitistackv1alpha1.AddToScheme(scheme); err != nil {
 		return fmt.Errorf("building the scheme of the provider: %w", err)
@@ -91,7 +91,7 @@ func Run(ctx context.Context, cfg *rest.Config, estate *lab.Lab, log logr.Logger
 		return fmt.Errorf("making the provider: %w", err)
 	}
 
-	p := &Provider{client: mgr.GetClient(), estate: estate}
+	p := &Provider{client: mgr.GetClient(), fleet: fleet}
 
 	err = ctrl.NewControllerManagedBy(mgr).
 		Named("lab-provider").
@@ -117,7 +117,7 @@ func Run(ctx context.Context, cfg *rest.Config, estate *lab.Lab, log logr.Logger
 func (p *Provider) powerChanges() <-chan event.GenericEvent {
 	events := make(chan event.GenericEvent, eventBuffer)
 
-	p.estate.Subscribe(func(name string) {
+	p.fleet.Subscribe(func(name string) {
 		key, ok := machineKey(name)
 		if !ok {
 			return
@@ -163,10 +163,10 @@ func (p *Provider) provide(ctx context.Context, m *vitistackv1alpha1.Machine) er
 
 	var bootErr error
 
-	if p.estate.Node(name) == nil {
+	if p.fleet.Node(name) == nil {
 		opts, err := options(m)
 		if err == nil {
-			_, err = p.estate.Boot(ctx, name, opts...)
+			_, err = p.fleet.Boot(ctx, name, opts...)
 		}
 
 		bootErr = err
@@ -175,7 +175,7 @@ func (p *Provider) provide(ctx context.Context, m *vitistackv1alpha1.Machine) er
 	if bootErr != nil {
 		failed(m, bootErr)
 	} else {
-		provided(m, p.estate.Node(name))
+		provided(m, p.fleet.Node(name))
 	}
 
 	// The reconciler wakes up for errors of the lab again; a wish that cannot be granted waits for another one.
@@ -204,7 +204,7 @@ func (p *Provider) release(ctx context.Context, m *vitistackv1alpha1.Machine) er
 	}
 
 	if m.Spec.ReclaimPolicy != vitistackv1alpha1.ReclaimRetain {
-		if err := p.estate.Remove(ctx, machineName(m)); err != nil {
+		if err := p.fleet.Remove(ctx, machineName(m)); err != nil {
 			return fmt.Errorf("reclaiming Machine %s: %w", m.Name, err)
 		}
 	}

@@ -69,7 +69,7 @@ func run(m *testing.M) (int, error) {
 // world is an API server and a lab with the provider between them.
 type world struct {
 	t      *testing.T
-	estate *lab.Lab
+	fleet  *lab.Lab
 	client client.Client
 	subnet netip.Addr
 	stop   func()
@@ -88,13 +88,13 @@ func newWorld(t *testing.T) *world {
 
 	network := loopback.Network(t)
 
-	estate, err := lab.New(lab.Options{Dir: t.TempDir(), Subnet: network, Modelled: true})
+	fleet, err := lab.New(lab.Options{Dir: t.TempDir(), Subnet: network, Modelled: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 
 	t.Cleanup(func() {
-		if err := estate.Close(context.WithoutCancel(t.Context())); err != nil {
+		if err := fleet.Close(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)
 		}
 	})
@@ -120,7 +120,7 @@ func newWorld(t *testing.T) *world {
 		}
 	}
 
-	w := &world{t: t, estate: estate, client: c, subnet: netip.MustParsePrefix(network).Addr()}
+	w := &world{t: t, fleet: fleet, client: c, subnet: netip.MustParsePrefix(network).Addr()}
 	w.start()
 	t.Cleanup(w.clear)
 
@@ -172,7 +172,7 @@ func (w *world) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 
-	go func() { done <- provider.Run(ctx, cfg, w.estate, logr.Discard()) }()
+	go func() { done <- provider.Run(ctx, cfg, w.fleet, logr.Discard()) }()
 
 	stopped := false
 	w.stop = func() {
@@ -261,7 +261,7 @@ func TestLifeOfAMachine(t *testing.T) {
 		t.Errorf("status (-want +got):\n%s", diff)
 	}
 
-	if n := w.estate.Node("default/one"); n == nil || n.Address() != w.address(1) {
+	if n := w.fleet.Node("default/one"); n == nil || n.Address() != w.address(1) {
 		t.Errorf("machine %v", n)
 	}
 
@@ -278,10 +278,10 @@ func TestLifeOfAMachine(t *testing.T) {
 	}
 
 	// A user pulls the plug, and puts it in again.
-	w.estate.Node("default/two").Kill()
+	w.fleet.Node("default/two").Kill()
 	w.reason(named, provider.ReasonPoweredOff)
 
-	if err := w.estate.PowerOn(t.Context(), "default/two"); err != nil {
+	if err := w.fleet.PowerOn(t.Context(), "default/two"); err != nil {
 		t.Fatal(err)
 	}
 
@@ -290,7 +290,7 @@ func TestLifeOfAMachine(t *testing.T) {
 	w.delete(unnamed)
 	w.gone(unnamed)
 
-	if w.estate.Node("default/one") != nil {
+	if w.fleet.Node("default/one") != nil {
 		t.Error("the machine outlived its Machine")
 	}
 }
@@ -302,13 +302,13 @@ func TestRetain(t *testing.T) {
 	first := w.create("kept", v1alpha1.MachineSpec{ReclaimPolicy: v1alpha1.ReclaimRetain})
 	w.reason(first, provider.ReasonPoweredOn)
 
-	n := w.estate.Node("default/kept")
+	n := w.fleet.Node("default/kept")
 	bootID := n.Status().BootID
 
 	w.delete(first)
 	w.gone(first)
 
-	if w.estate.Node("default/kept") != n || !n.Powered() {
+	if w.fleet.Node("default/kept") != n || !n.Powered() {
 		t.Fatal("the machine is gone")
 	}
 
@@ -334,7 +334,7 @@ func TestHardware(t *testing.T) {
 	}})
 	w.reason(m, provider.ReasonPoweredOn)
 
-	hw := w.estate.Node("default/big").Hardware()
+	hw := w.fleet.Node("default/big").Hardware()
 	if hw.CPUs != 16 || hw.MemoryMiB != 8192 || len(hw.Disks) != 2 || hw.Disks[1].Size != 1<<40 || hw.Disks[1].Name != "sdb" {
 		t.Errorf("hardware %+v", hw)
 	}
@@ -342,7 +342,7 @@ func TestHardware(t *testing.T) {
 	arm := w.create("arm", v1alpha1.MachineSpec{Hardware: &v1alpha1.Hardware{Architecture: "arm64"}})
 	w.reason(arm, provider.ReasonBootFailed)
 
-	if arm.Status.Phase != v1alpha1.MachineFailed || w.estate.Node("default/arm") != nil {
+	if arm.Status.Phase != v1alpha1.MachineFailed || w.fleet.Node("default/arm") != nil {
 		t.Errorf("phase %s", arm.Status.Phase)
 	}
 

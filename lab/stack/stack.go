@@ -79,7 +79,7 @@ type Stack struct {
 
 	storeOutput *os.File // the log of the S3 server, when it is ours
 
-	// Plane is the management plane, Lab the estate, Manager the operator's process and Store the S3 server; the last two
+	// Plane is the management plane, Lab the fleet, Manager the operator's process and Store the S3 server; the last two
 	// are nil when there is none.
 	Plane   *management.Plane
 	Lab     *lab.Lab

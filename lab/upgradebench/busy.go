@@ -58,11 +58,11 @@ type watched struct {
 }
 
 // observeBusy begins to watch the machines of a lab, which are in clusters already.
-func observeBusy(estate *lab.Lab) *busyWatch {
+func observeBusy(fleet *lab.Lab) *busyWatch {
 	w := &busyWatch{done: make(chan struct{}), machines: map[string]*watched{}}
 
-	for _, name := range estate.Names() {
-		n := estate.Node(name)
+	for _, name := range fleet.Names() {
+		n := fleet.Node(name)
 		s := n.Status()
 		w.machines[name] = &watched{
 			machine: machine{controlPlane: s.MachineType == "controlplane"}, node: n, cluster: s.ClusterName,

@@ -48,7 +48,7 @@ func (w *world) credentials(s *s3.Server) {
 
 func bucketOf(s *s3.Server) v1alpha1.BackupStorage {
 	return v1alpha1.BackupStorage{S3: &v1alpha1.S3Storage{
-		Endpoint: s.Endpoint(), Bucket: bucketName, Prefix: "estate",
+		Endpoint: s.Endpoint(), Bucket: bucketName, Prefix: "fleet",
 		CAFrom:         &v1alpha1.SecretKeyReference{Name: "s3", Key: "ca.crt"},
 		CredentialsRef: &v1alpha1.ObjectReference{Name: "s3"},
 	}}

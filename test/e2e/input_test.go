@@ -207,12 +207,12 @@ func TestSeedExamples(t *testing.T) {
 func (w *world) provide() {
 	w.t.Helper()
 
-	dir := filepath.Join(w.dir, "estate")
+	dir := filepath.Join(w.dir, "fleet")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		w.t.Fatal(err)
 	}
 
-	estate, err := lab.New(lab.Options{
+	fleet, err := lab.New(lab.Options{
 		Dir: dir, Assets: w.assets, Subnet: loopback.Network(w.t), Modelled: w.modelled,
 		NodeGrace: 10 * time.Second, Heartbeat: 2 * time.Second,
 	})
@@ -223,7 +223,7 @@ func (w *world) provide() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 
-	go func() { done <- provider.Run(ctx, w.plane.Config(), estate, logr.Discard()) }()
+	go func() { done <- provider.Run(ctx, w.plane.Config(), fleet, logr.Discard()) }()
 
 	w.t.Cleanup(func() {
 		cancel()
@@ -232,7 +232,7 @@ func (w *world) provide() {
 			w.t.Error(err)
 		}
 
-		if err := estate.Close(context.Background()); err != nil {
+		if err := fleet.Close(context.Background()); err != nil {
 			w.t.Error(err)
 		}
 	})

@@ -6,8 +6,8 @@ import (
 	"github.com/talos-operator/talos-operator/test/oracle"
 )
 
-// estate has n voting members on machines a, b, c, ..., all of which hold the last write, and an empty machine z.
-func estate(n int) oracle.Truth {
+// fleet has n voting members on machines a, b, c, ..., all of which hold the last write, and an empty machine z.
+func fleet(n int) oracle.Truth {
 	e := oracle.Etcd{ID: 1, Acknowledged: 9}
 	t := oracle.Truth{Disks: []oracle.Disk{{Machine: "z", Known: true}}}
 
@@ -111,7 +111,7 @@ func TestJudge(t *testing.T) {
 		"one beside an unknown disk":            {size: 1, change: func(t oracle.Truth) { change(t, "a", func(d *oracle.Disk) { d.Known = false }) }, act: found, want: oracle.Split},
 		"a new etcd after all disks were lost":  {size: 1, change: func(t oracle.Truth) { gone(t, "a") }, act: found},
 	} {
-		truth := estate(tc.size)
+		truth := fleet(tc.size)
 		if tc.change != nil {
 			tc.change(truth)
 		}
@@ -153,7 +153,7 @@ func TestWatch(t *testing.T) {
 		}, "", oracle.Writes},
 		"a learner does not make up for votes": {change: func(t *oracle.Truth) { t.Etcds[0].Members[2].Learner = true; down(*t, "a", 5); second(t, true) }},
 	} {
-		truth := estate(3)
+		truth := fleet(3)
 		tc.change(&truth)
 
 		expect(t, name, oracle.Watch(truth), tc.watch)

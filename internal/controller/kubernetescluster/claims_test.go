@@ -37,8 +37,8 @@ import (
 // below is what is true of a control plane or of a group, and whether its controller sees it.
 type below struct{ ready, hidden, stalled bool }
 
-// estate is a KubernetesCluster that bad things happen to, and what is true of it.
-type estate struct {
+// fleet is a KubernetesCluster that bad things happen to, and what is true of it.
+type fleet struct {
 	*rapid.T
 
 	ctx   context.Context //nolint:containedctx // that of the test
@@ -62,13 +62,13 @@ func kindOf(o any) string {
 	return strings.TrimSuffix(reflect.TypeOf(o).Elem().Name(), "List")
 }
 
-func newEstate(ctx context.Context, t *rapid.T, dir string) *estate {
+func newFleet(ctx context.Context, t *rapid.T, dir string) *fleet {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), vitistackv1alpha1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 
-	e := &estate{
+	e := &fleet{
 		T: t, ctx: ctx, dir: dir, below: map[string]below{}, broken: map[string]bool{},
 		clock: testclock.NewFakePassiveClock(time.Unix(1_800_000_000, 0)),
 	}
@@ -115,13 +115,13 @@ func newEstate(ctx context.Context, t *rapid.T, dir string) *estate {
 	return e
 }
 
-func (e *estate) must(err error) {
+func (e *fleet) must(err error) {
 	if client.IgnoreNotFound(err) != nil {
 		e.Fatal(err)
 	}
 }
 
-func (e *estate) cluster() *vitistackv1alpha1.KubernetesCluster {
+func (e *fleet) cluster() *vitistackv1alpha1.KubernetesCluster {
 	c := &vitistackv1alpha1.KubernetesCluster{}
 	e.must(e.api.Get(e.ctx, claimed, c))
 
@@ -129,7 +129,7 @@ func (e *estate) cluster() *vitistackv1alpha1.KubernetesCluster {
 }
 
 // edit changes the cluster as a person does.
-func (e *estate) edit(change func(*vitistackv1alpha1.KubernetesCluster)) {
+func (e *fleet) edit(change func(*vitistackv1alpha1.KubernetesCluster)) {
 	c := e.cluster()
 	change(c)
 	c.Generation++
@@ -137,7 +137,7 @@ func (e *estate) edit(change func(*vitistackv1alpha1.KubernetesCluster)) {
 }
 
 // apply adds to the fake what an API server does: a UID, and a generation that counts the changes of the spec.
-func (e *estate) apply(c client.Client, config runtime.ApplyConfiguration, opts []client.ApplyOption) error {
+func (e *fleet) apply(c client.Client, config runtime.ApplyConfiguration, opts []client.ApplyOption) error {
 	of := config.(interface {
 		client.Object
 		GroupVersionKind() schema.GroupVersionKind
@@ -165,7 +165,7 @@ func (e *estate) apply(c client.Client, config runtime.ApplyConfiguration, opts 
 }
 
 // report has the controllers below tell what is so.
-func (e *estate) report(o client.Object, conditions *[]metav1.Condition) {
+func (e *fleet) report(o client.Object, conditions *[]metav1.Condition) {
 	is, key := e.below[o.GetName()], metav1.ConditionFalse
 
 	switch {
@@ -188,7 +188,7 @@ func (e *estate) report(o client.Object, conditions *[]metav1.Condition) {
 	e.must(e.api.Status().Update(e.ctx, o))
 }
 
-func (e *estate) pass() {
+func (e *fleet) pass() {
 	planes, groups := &v1alpha1.TalosControlPlaneList{}, &v1alpha1.TalosWorkerList{}
 	e.must(e.api.List(e.ctx, planes))
 	e.must(e.api.List(e.ctx, groups))
@@ -232,7 +232,7 @@ func (e *estate) pass() {
 }
 
 // happen is one event.
-func (e *estate) happen() {
+func (e *fleet) happen() {
 	switch rapid.SampledFrom([]string{
 		"below", "below", "below", "workers", "workers", "version", "refuse", "delete", "hold", "break", "mend", "files", "restart",
 	}).Draw(e.T, "event") {
@@ -300,7 +300,7 @@ func (e *estate) happen() {
 
 // complete: the control plane and every group have as many machines as the spec says, and all of them are ready. A
 // version that is held back takes nothing from that.
-func (e *estate) complete() bool {
+func (e *fleet) complete() bool {
 	cp := &v1alpha1.TalosControlPlane{}
 	if err := e.api.Get(e.ctx, claimed, cp); err != nil || !e.below["c"].fine() || len(cp.Spec.Machines) != 1 {
 		return false
@@ -319,7 +319,7 @@ func (e *estate) complete() bool {
 func (b below) fine() bool { return b.ready && !b.hidden && !b.stalled }
 
 // machines: those that the spec asks for exist.
-func (e *estate) machines() bool {
+func (e *fleet) machines() bool {
 	list := &vitistackv1alpha1.MachineList{}
 	e.must(e.api.List(e.ctx, list))
 
@@ -334,7 +334,7 @@ func (e *estate) machines() bool {
 }
 
 // files: there is a manifest of each Machine.
-func (e *estate) files() bool {
+func (e *fleet) files() bool {
 	list := &vitistackv1alpha1.MachineList{}
 	e.must(e.api.List(e.ctx, list))
 
@@ -346,7 +346,7 @@ func (e *estate) files() bool {
 }
 
 // leaving are the Machines that are to go.
-func (e *estate) leaving() []string {
+func (e *fleet) leaving() []string {
 	c, out := e.cluster(), []string{"c-a-0", "c-a-1", "c-a-2", "c-b-0", "c-b-1", "c-b-2"}
 
 	return slices.DeleteFunc(out, func(name string) bool {
@@ -357,7 +357,7 @@ func (e *estate) leaving() []string {
 }
 
 // check holds the conditions against what is so.
-func (e *estate) check() {
+func (e *fleet) check() {
 	c := e.cluster()
 	healthy := len(e.broken) == 0 && !e.refused && !e.held
 
@@ -387,7 +387,7 @@ func (e *estate) check() {
 }
 
 // checkSeen: a spec that some object below was changed for, and has not observed yet, is not claimed to be done.
-func (e *estate) checkSeen() {
+func (e *fleet) checkSeen() {
 	c := e.cluster()
 
 	ready := meta.FindStatusCondition(c.Status.Conditions, vitistackv1alpha1.ConditionReady)
@@ -421,7 +421,7 @@ func TestNoConditionLies(t *testing.T) {
 	dir := t.TempDir()
 
 	rapid.Check(t, func(rt *rapid.T) {
-		e := newEstate(t.Context(), rt, dir)
+		e := newFleet(t.Context(), rt, dir)
 		e.below["c"], e.below["c-a"], e.below["c-b"] = below{ready: true}, below{ready: true}, below{ready: true}
 
 		for range 3 {

@@ -34,7 +34,7 @@ type Reconciler struct {
 	// Details is how long details of a status are collected before they are written together; zero means not at all.
 	Details time.Duration
 
-	estate pace.Estate
+	fleet  pace.Fleet
 	memory frame.Memory
 }
 
@@ -69,14 +69,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	c := &vitistackv1alpha1.KubernetesCluster{}
 	if err := r.Client.Get(ctx, req.NamespacedName, c); err != nil {
 		if failure.Gone(err) {
-			r.estate.Forget(req.NamespacedName)
+			r.fleet.Forget(req.NamespacedName)
 			r.memory.Forget(req.NamespacedName)
 		}
 
 		return ctrl.Result{}, failure.IgnoreGone(err)
 	}
 
-	r.estate.Add(req.NamespacedName)
+	r.fleet.Add(req.NamespacedName)
 
 	s := &scope{cluster: c, base: c.DeepCopy(), topology: newTopology(c), hold: pause.Of(c)}
 	defer func() { res, err = r.finish(ctx, s, res, err) }()

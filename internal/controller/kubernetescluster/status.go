@@ -45,7 +45,7 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 	}
 
 	decided := computeStatus(s, err)
-	interval := r.estate.Interval(r.Resync)
+	interval := r.fleet.Interval(r.Resync)
 
 	return r.memory.Finish(ctx, frame.End{
 		Client: r.Client, Recorder: r.Recorder, Now: r.Clock.Now(), Object: s.cluster, Base: s.base,

@@ -13,14 +13,14 @@ import (
 // idle fleet no longer grows.
 const Share = 400 * time.Millisecond
 
-// Estate is the set of objects of a kind. The zero value is empty and ready to use; it is safe for concurrent use.
-type Estate struct {
+// Fleet is the set of objects of a kind. The zero value is empty and ready to use; it is safe for concurrent use.
+type Fleet struct {
 	mu    sync.Mutex
 	known map[types.NamespacedName]struct{}
 }
 
 // Add adds an object.
-func (e *Estate) Add(key types.NamespacedName) {
+func (e *Fleet) Add(key types.NamespacedName) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 
@@ -32,7 +32,7 @@ func (e *Estate) Add(key types.NamespacedName) {
 }
 
 // Forget removes a deleted object.
-func (e *Estate) Forget(key types.NamespacedName) {
+func (e *Fleet) Forget(key types.NamespacedName) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 
@@ -40,7 +40,7 @@ func (e *Estate) Forget(key types.NamespacedName) {
 }
 
 // Interval returns the time until the next reconciliation of an object without events. It is at least resync.
-func (e *Estate) Interval(resync time.Duration) time.Duration {
+func (e *Fleet) Interval(resync time.Duration) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 

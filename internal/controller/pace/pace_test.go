@@ -13,7 +13,7 @@ import (
 // TestInterval: the objects of a large fleet are reconciled no more often than every 400 ms, those of a small one at
 // the resync interval.
 func TestInterval(t *testing.T) {
-	e := &pace.Estate{}
+	e := &pace.Fleet{}
 	key := func(i int) types.NamespacedName { return types.NamespacedName{Namespace: "n", Name: strconv.Itoa(i)} }
 
 	for _, tc := range []struct {

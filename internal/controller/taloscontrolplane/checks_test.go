@@ -28,7 +28,7 @@ func TestUpgradeChecks(t *testing.T) {
 	e := newEnv(t)
 	cp, _ := e.established(1)
 
-	cfg, err := e.state().Bundle.RESTConfig(e.estate.Endpoint(), wait.Now(), time.Hour)
+	cfg, err := e.state().Bundle.RESTConfig(e.fleet.Endpoint(), wait.Now(), time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,7 +51,7 @@ type Reconciler struct {
 	// Details is how long details of a status are collected before they are written together; zero means not at all.
 	Details time.Duration
 
-	estate pace.Estate
+	fleet  pace.Fleet
 	memory frame.Memory
 	pulls  pulls
 	stale  sightings
@@ -81,7 +81,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		return ctrl.Result{}, failure.IgnoreGone(err)
 	}
 
-	r.estate.Add(req.NamespacedName)
+	r.fleet.Add(req.NamespacedName)
 
 	s := newScope(cp)
 	whole := ctx // the status is written even if the time limit of the reconciliation has expired
@@ -120,7 +120,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 // otherwise remain in memory for as long as the operator runs. Remaining objects of the cluster, for example workers,
 // have them issued again.
 func (r *Reconciler) forget(key types.NamespacedName) {
-	r.estate.Forget(key)
+	r.fleet.Forget(key)
 	r.APIs.Forget(key)
 	r.memory.Forget(key)
 	r.pulls.forget(key)

@@ -39,15 +39,15 @@ const (
 type env struct {
 	*harness.Env
 
-	estate *harness.Estate
-	r      *taloscontrolplane.Reconciler
+	fleet *harness.Fleet
+	r     *taloscontrolplane.Reconciler
 }
 
 func newEnv(t *testing.T) *env {
 	t.Helper()
 	t.Parallel()
 
-	e := &env{Env: harness.New(t, api), estate: harness.NewEstate(t)}
+	e := &env{Env: harness.New(t, api), fleet: harness.NewFleet(t)}
 	e.restart()
 
 	return e
@@ -70,13 +70,13 @@ func (e *env) restart() {
 	e.Cleanup(e.r.APIs.Wait)
 }
 
-func (e *env) address(i int) string { return e.estate.Address(i) }
+func (e *env) address(i int) string { return e.fleet.Address(i) }
 
 // create creates a control plane of the given size, with its endpoint at the first machine.
 func (e *env) create(size int, change ...func(*v1alpha1.TalosControlPlane)) *v1alpha1.TalosControlPlane {
 	e.Helper()
 
-	cp := e.estate.ControlPlane(e.Namespace, size)
+	cp := e.fleet.ControlPlane(e.Namespace, size)
 	for _, c := range change {
 		c(cp)
 	}
@@ -147,7 +147,7 @@ func (e *env) record(change func(*clusterstate.State)) {
 func (e *env) newState() *clusterstate.State {
 	e.Helper()
 
-	st, err := harness.NewState(name, e.estate.Endpoint())
+	st, err := harness.NewState(name, e.fleet.Endpoint())
 	if err != nil {
 		e.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func (e *env) newState() *clusterstate.State {
 func (e *env) boot(i int, change ...func(*node.Options)) *node.Node {
 	e.Helper()
 
-	n, err := e.estate.Boot(e.Context(), i, change...)
+	n, err := e.fleet.Boot(e.Context(), i, change...)
 	if err != nil {
 		e.Fatal(err)
 	}

@@ -124,7 +124,7 @@ func TestUpgradeNamesObstacles(t *testing.T) {
 	e := newEnv(t)
 	cp, nodes := e.established(1)
 
-	cfg, err := e.state().Bundle.RESTConfig(e.estate.Endpoint(), wait.Now(), time.Hour)
+	cfg, err := e.state().Bundle.RESTConfig(e.fleet.Endpoint(), wait.Now(), time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}

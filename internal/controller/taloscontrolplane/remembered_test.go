@@ -71,7 +71,7 @@ func (e *env) again(cp *v1alpha1.TalosControlPlane, i int) (*v1alpha1.TalosContr
 	fresh := e.boot(i)
 	at := e.Clock.Now()
 
-	next := e.estate.ControlPlane(e.Namespace, 1)
+	next := e.fleet.ControlPlane(e.Namespace, 1)
 	next.Spec.Machines = []v1alpha1.MachineEntry{{Name: fresh.Name(), Address: fresh.Address()}}
 	e.Create(next)
 

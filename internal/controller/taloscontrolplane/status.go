@@ -34,7 +34,7 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 	decided := computeStatus(s, err)
 	r.measureCertificates(s)
 
-	resync := r.estate.Interval(r.Resync)
+	resync := r.fleet.Interval(r.Resync)
 	if s.held != nil {
 		resync = r.watchGivenUp(s, s.remedy.Again(r.group(s).Within(resync)))
 	}
@@ -42,7 +42,7 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 	res, err = r.memory.Finish(ctx, frame.End{
 		Client: r.Client, Recorder: r.Recorder, Now: r.Clock.Now(), Object: s.cp, Base: s.base,
 		Conditions: &s.cp.Status.Conditions, Before: &s.base.Status.Conditions,
-		Decided: decided, Observed: observedConditions, Bound: condition.BoundOf(r.estate.Interval(r.Resync)),
+		Decided: decided, Observed: observedConditions, Bound: condition.BoundOf(r.fleet.Interval(r.Resync)),
 		Weigh: s.weight, Details: r.Details, Undo: func() { s.cp.Status = *s.base.Status.DeepCopy() },
 		Claim:  rollout.Moved(s.base.Status.Plan, s.cp.Status.Plan),
 		Events: condition.Events(s.expectsOutage()), Cause: s.cause(), Waits: condition.Waits, Resync: resync,

@@ -55,11 +55,11 @@ var server = sync.OnceValues(func() (*s3.Server, error) {
 	})
 })
 
-// env is one replica of the operator, called by hand, under the operator's own roles, that works on an estate.
+// env is one replica of the operator, called by hand, under the operator's own roles, that works on a fleet.
 type env struct {
 	*harness.Env
 
-	estate *estate
+	fleet  *fleet
 	bucket string
 	s3     *s3.Server
 	proxy  *s3.Proxy
@@ -69,8 +69,8 @@ type env struct {
 	id     *age.X25519Identity
 }
 
-// newEnv makes a control plane whose machines are those of the estate, and a bucket behind a proxy that makes trouble.
-func newEnv(t *testing.T, on *estate) *env {
+// newEnv makes a control plane whose machines are those of the fleet, and a bucket behind a proxy that makes trouble.
+func newEnv(t *testing.T, on *fleet) *env {
 	t.Helper()
 
 	s, err := server()
@@ -83,7 +83,7 @@ func newEnv(t *testing.T, on *estate) *env {
 		t.Fatal(err)
 	}
 
-	e := &env{Env: harness.New(t, api), estate: on, s3: s, id: id}
+	e := &env{Env: harness.New(t, api), fleet: on, s3: s, id: id}
 	e.bucket = "backups-" + e.Namespace
 
 	if e.proxy, err = s3.NewProxy(s, loopback.Address(t)); err != nil {
@@ -96,7 +96,7 @@ func newEnv(t *testing.T, on *estate) *env {
 		t.Fatal(err)
 	}
 
-	e.List(on.Estate)
+	e.List(on.Fleet)
 	e.CreateState(cluster, on.State)
 	e.CreateSecret("s3", map[string]string{
 		storage.AccessKeyID: s.AccessKey, storage.SecretAccessKey: s.SecretKey, "ca.crt": string(s.CA()),
@@ -255,8 +255,8 @@ func (e *env) empty(when string) {
 // keepsSecrets searches for the secrets of the cluster, of the store and of the test.
 func (e *env) keepsSecrets(more ...string) {
 	e.Helper()
-	e.KeepsSecrets(e.estate.State.Bundle,
-		append(more, e.estate.State.Bundle.ClusterID(), "AGE-SECRET-KEY", e.s3.SecretKey, e.s3.AccessKey)...)
+	e.KeepsSecrets(e.fleet.State.Bundle,
+		append(more, e.fleet.State.Bundle.ClusterID(), "AGE-SECRET-KEY", e.s3.SecretKey, e.s3.AccessKey)...)
 }
 
 // on has the proxy make trouble for each request of a method whose path holds a text.

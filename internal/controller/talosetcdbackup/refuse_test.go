@@ -242,7 +242,7 @@ func TestPaused(t *testing.T) {
 
 	e := newEnv(t, must(t, modelled))
 	pause := func(value string) {
-		cp := e.estate.ControlPlane(e.Namespace, 1)
+		cp := e.fleet.ControlPlane(e.Namespace, 1)
 		harness.Change(e.Env, cp, func(cp *v1alpha1.TalosControlPlane) {
 			metav1.SetMetaDataAnnotation(&cp.ObjectMeta, v1alpha1.PausedAnnotation, value)
 		})

@@ -19,13 +19,13 @@ const weeksLater = "/registry/configmaps/default/weeks-later"
 func (e *env) refusedAgain(r *v1alpha1.TalosEtcdRestore, part string) {
 	e.Helper()
 
-	before := e.estate.Mutations()
+	before := e.fleet.Mutations()
 
 	e.refused(r, v1alpha1.ReasonRestoreAlreadyRan, part)
 	e.Condition(r, v1alpha1.ConditionComplete, metav1.ConditionFalse, v1alpha1.ReasonRestoreAlreadyRan,
 		"create one with another name, or annotate this one with talos-operator.io/run-again="+string(r.UID))
 
-	if now := e.estate.Mutations(); now != before || e.held().State.Runtime.Restore != nil {
+	if now := e.fleet.Mutations(); now != before || e.held().State.Runtime.Restore != nil {
 		e.Errorf("%d calls that change something; the cluster is kept by %+v", now-before, e.held().State.Runtime.Restore)
 	}
 }
@@ -46,7 +46,7 @@ func TestRunsOnce(t *testing.T) {
 	e := backedUp(t, 1)
 	first := e.restore("r", discard)
 	e.complete(first)
-	e.write(e.estate.State, weeksLater)
+	e.write(e.fleet.State, weeksLater)
 
 	runs := e.held().State.Runtime.Restores
 	if len(runs) != 1 || runs[0].Name != "r" || runs[0].UID != string(first.UID) || runs[0].Step != "Complete" ||
@@ -65,14 +65,14 @@ func TestRunsOnce(t *testing.T) {
 	e.UpdateStatus(again)
 	e.runAgain(again, string(first.UID))
 	e.refusedAgain(again, "it ended as Complete")
-	e.holds(e.estate.State, 0, weeksLater, "none")
+	e.holds(e.fleet.State, 0, weeksLater, "none")
 	e.gone(again)
 
 	third := e.restore("r", discard, func(s *v1alpha1.TalosEtcdRestoreSpec) { s.LastSnapshot = v1alpha1.LastSnapshotSkip })
 	e.refusedAgain(third, "with another spec")
 	e.runAgain(third, string(third.UID))
 	e.complete(third)
-	e.holds(e.estate.State, 0, early, weeksLater)
+	e.holds(e.fleet.State, 0, early, weeksLater)
 
 	if runs := e.held().State.Runtime.Restores; len(runs) != 1 || runs[0].UID != string(third.UID) ||
 		third.Annotations[v1alpha1.RunAgainAnnotation] != "" {
@@ -128,7 +128,7 @@ func TestRunsOnceInTheBackup(t *testing.T) {
 	t.Parallel()
 
 	e := recovering(t, 1)
-	e.estate.State.Runtime.RecordRestore(clusterstate.RestoreRun{Name: "r", UID: "old", Since: e.Clock.Now(), Step: "Complete"})
+	e.fleet.State.Runtime.RecordRestore(clusterstate.RestoreRun{Name: "r", UID: "old", Since: e.Clock.Now(), Step: "Complete"})
 	e.backUp()
 
 	r := e.restore("r")
@@ -169,8 +169,8 @@ func TestOldStatus(t *testing.T) {
 		e.Clock.Sleep(election)
 		e.refused(r, v1alpha1.ReasonEtcdRunsAgain, "cp-0 has etcd data and is not wiped")
 
-		if now := e.estate.Mutations(); now != e.estate.mutations || r.Status.Step != v1alpha1.RestoreStopped {
-			t.Errorf("%s: %d calls that change something, were %d; %s", name, now, e.estate.mutations, harness.Show(r))
+		if now := e.fleet.Mutations(); now != e.fleet.mutations || r.Status.Step != v1alpha1.RestoreStopped {
+			t.Errorf("%s: %d calls that change something, were %d; %s", name, now, e.fleet.mutations, harness.Show(r))
 		}
 
 		e.gone(r)
@@ -199,7 +199,7 @@ func TestBootsAreRecorded(t *testing.T) {
 	}
 
 	e.complete(r)
-	e.holds(e.estate.State, 0, early, late)
+	e.holds(e.fleet.State, 0, early, late)
 
 	if n := r.Status.Nodes; len(n) != 1 || n[0].WipedBoot != n[0].Boot || strings.Contains(n[0].WipedBoot, " ") {
 		t.Errorf("wiped: %s", harness.Show(r))

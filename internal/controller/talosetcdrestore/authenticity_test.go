@@ -21,7 +21,7 @@ func unauthenticated(s *v1alpha1.TalosEtcdRestoreSpec) { s.Source.AllowUnauthent
 // forged: a stranger who has the recipients' public key, and reads manifests, encrypts another PKI and another database
 // and says that they are of our cluster.
 func (e *env) forged(r *backup.Request) {
-	st, err := harness.NewState(cluster, e.estate.Endpoint())
+	st, err := harness.NewState(cluster, e.fleet.Endpoint())
 	if err != nil {
 		e.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestPKIIsAuthenticated(t *testing.T) {
 	r := e.restore("r")
 	e.complete(r)
 
-	if r.Status.Backup.ID != good.ID || e.held().State.Bundle.Fingerprint() != e.estate.State.Bundle.Fingerprint() {
+	if r.Status.Backup.ID != good.ID || e.held().State.Bundle.Fingerprint() != e.fleet.State.Bundle.Fingerprint() {
 		t.Errorf("it is the PKI of another one: %s", harness.Show(r))
 	}
 }
@@ -203,10 +203,10 @@ func TestPlantedCopy(t *testing.T) {
 			r.Status.SavingID = id
 			e.UpdateStatus(r)
 
-			before := e.estate.Calls("EtcdSnapshot")
+			before := e.fleet.Calls("EtcdSnapshot")
 			e.until(r, "the copy is made", func() bool { return r.Status.LastSnapshot != "" })
 
-			if strings.HasSuffix(r.Status.LastSnapshot, id) || e.estate.Calls("EtcdSnapshot") == before {
+			if strings.HasSuffix(r.Status.LastSnapshot, id) || e.fleet.Calls("EtcdSnapshot") == before {
 				t.Errorf("what was planted counts as the copy: %s", harness.Show(r))
 			}
 		})

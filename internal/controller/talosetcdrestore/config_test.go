@@ -18,8 +18,8 @@ import (
 // ask asks a node until that works.
 func (e *env) ask(i int, what string, do func(context.Context, *talos.Node) error) {
 	e.Helper()
-	e.Eventually(e.estate.Nodes[i].Name()+" "+what, func(ctx context.Context) error {
-		return e.estate.Ask(ctx, i, func(n *talos.Node) error { return do(ctx, n) })
+	e.Eventually(e.fleet.Nodes[i].Name()+" "+what, func(ctx context.Context) error {
+		return e.fleet.Ask(ctx, i, func(n *talos.Node) error { return do(ctx, n) })
 	})
 }
 
@@ -47,11 +47,11 @@ func shelved(config []byte) []byte {
 func (e *env) boots(i int, boot func(context.Context, *talos.Node) error, check func(context.Context, *talos.Node) error) {
 	e.Helper()
 
-	before := e.estate.Nodes[i].Status().BootID
+	before := e.fleet.Nodes[i].Status().BootID
 
 	e.ask(i, "is asked to boot anew", boot)
 	e.ask(i, "has booted anew", func(ctx context.Context, n *talos.Node) error {
-		if e.estate.Nodes[i].Status().BootID == before {
+		if e.fleet.Nodes[i].Status().BootID == before {
 			return errors.New("it has not")
 		}
 
@@ -94,7 +94,7 @@ func TestNextBoots(t *testing.T) {
 	e.sends(1, talos.ApplyOptions{Mode: talos.ApplyNoReboot}, unchanged)
 	e.sends(2, talos.ApplyOptions{Mode: talos.ApplyStaged}, shelved)
 
-	if err := e.estate.Whole(t.Context()); err != nil {
+	if err := e.fleet.Whole(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 
@@ -102,8 +102,8 @@ func TestNextBoots(t *testing.T) {
 	e.complete(r)
 	e.once(1)
 
-	for i := range e.estate.Nodes {
-		e.holds(e.estate.State, i, early, late)
+	for i := range e.fleet.Nodes {
+		e.holds(e.fleet.State, i, early, late)
 		e.ask(i, "runs what its disk had", func(ctx context.Context, n *talos.Node) error {
 			live, err := n.MachineConfig(ctx)
 			if err == nil && bytes.Contains(live, []byte("SHELF: seven")) != (i == 2) {
@@ -122,13 +122,13 @@ func TestLostEphemeral(t *testing.T) {
 	e := backedUp(t, 1)
 	e.losesEphemeral(0)
 
-	resets := e.estate.Calls("Reset")
+	resets := e.fleet.Calls("Reset")
 	r := e.restore("r")
 	e.complete(r)
 	e.once(1)
-	e.holds(e.estate.State, 0, early, late)
+	e.holds(e.fleet.State, 0, early, late)
 
-	if r.Status.LastSnapshot != "" || e.estate.Calls("Reset") != resets {
+	if r.Status.LastSnapshot != "" || e.fleet.Calls("Reset") != resets {
 		t.Errorf("there was nothing to wipe: %s", harness.Show(r))
 	}
 }
@@ -149,7 +149,7 @@ func TestAdvice(t *testing.T) {
 		e.sends(0, talos.ApplyOptions{Mode: talos.ApplyStaged}, shelved)
 	}
 	worker := func(e *env) {
-		config, err := harness.Config(e.estate.State, configmachine.TypeWorker)
+		config, err := harness.Config(e.fleet.State, configmachine.TypeWorker)
 		if err != nil {
 			e.Fatal(err)
 		}
@@ -186,20 +186,20 @@ func TestAdvice(t *testing.T) {
 			e := backedUp(t, 1)
 			tt.before(e)
 
-			mutations := e.estate.Mutations()
+			mutations := e.fleet.Mutations()
 			r := e.restore("r", discard)
 			e.waits(r, tt.reason, tt.advice)
 			e.Clock.Sleep(patience)
 			e.waits(r, tt.reason, "; observed: cp-0: ")
 			e.waits(r, tt.reason, tt.seen)
 
-			if got := e.estate.Mutations(); got != mutations {
+			if got := e.fleet.Mutations(); got != mutations {
 				t.Errorf("%d calls changed something while it waited", got-mutations)
 			}
 
 			tt.after(e)
 			e.complete(r)
-			e.holds(e.estate.State, 0, early, late)
+			e.holds(e.fleet.State, 0, early, late)
 		})
 	}
 }

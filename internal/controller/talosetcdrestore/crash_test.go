@@ -52,11 +52,11 @@ func TestCrashes(t *testing.T) {
 				}
 			}
 
-			bootstraps := e.estate.Calls("Bootstrap")
+			bootstraps := e.fleet.Calls("Bootstrap")
 			r = e.restore("r", discard)
 			e.complete(r)
 
-			if asked := e.estate.Calls("Bootstrap") - bootstraps; asked != 1 || r.Status.Tries != 1 {
+			if asked := e.fleet.Calls("Bootstrap") - bootstraps; asked != 1 || r.Status.Tries != 1 {
 				t.Errorf("%d bootstraps in %d tries", asked, r.Status.Tries)
 			}
 
@@ -64,7 +64,7 @@ func TestCrashes(t *testing.T) {
 				t.Errorf("it died only %d times", deaths)
 			}
 
-			e.holds(e.estate.State, 0, early, late)
+			e.holds(e.fleet.State, 0, early, late)
 			e.keepsSecrets()
 		})
 	}
@@ -75,19 +75,19 @@ func TestLostAnswers(t *testing.T) {
 	t.Parallel()
 
 	e := backedUp(t, 1)
-	faults := e.estate.Nodes[0].Faults()
+	faults := e.fleet.Nodes[0].Faults()
 
 	for _, method := range []string{"Reset", "EtcdRecover", "Bootstrap"} {
 		faults.Add(apid.Rule{Method: method, Code: codes.Unavailable, Count: 1, Late: true})
 	}
 
-	bootstraps := e.estate.Calls("Bootstrap")
+	bootstraps := e.fleet.Calls("Bootstrap")
 	r := e.restore("r", discard)
 	e.complete(r)
-	e.holds(e.estate.State, 0, early, late)
+	e.holds(e.fleet.State, 0, early, late)
 
 	// The one that was lost on the way, and the one after it.
-	if sent, asked := e.estate.Calls("EtcdRecover"), e.estate.Calls("Bootstrap")-bootstraps; sent != 2 || asked != 1 || r.Status.Tries != 1 {
+	if sent, asked := e.fleet.Calls("EtcdRecover"), e.fleet.Calls("Bootstrap")-bootstraps; sent != 2 || asked != 1 || r.Status.Tries != 1 {
 		t.Errorf("%d uploads and %d bootstraps in %d tries", sent, asked, r.Status.Tries)
 	}
 }
@@ -97,17 +97,17 @@ func TestRefusedCalls(t *testing.T) {
 	t.Parallel()
 
 	e := backedUp(t, 1)
-	faults := e.estate.Nodes[0].Faults()
+	faults := e.fleet.Nodes[0].Faults()
 
 	for _, method := range []string{"Reset", "EtcdRecover", "Bootstrap"} {
 		faults.Add(apid.Rule{Method: method, Code: codes.FailedPrecondition, Message: "not yet", Count: 1})
 	}
 
 	r := e.restore("r", discard)
-	e.until(r, "the reset is refused", func() bool { return e.estate.Calls("Reset") == 1 })
+	e.until(r, "the reset is refused", func() bool { return e.fleet.Calls("Reset") == 1 })
 	e.Clock.Sleep(repeatWipe)
 	e.complete(r)
-	e.holds(e.estate.State, 0, early, late)
+	e.holds(e.fleet.State, 0, early, late)
 
 	if r.Status.Tries != 1 {
 		t.Errorf("the status is %s", harness.Show(r))
@@ -132,7 +132,7 @@ func at(t *testing.T, n *node.Node, method string, do func()) {
 
 // ephemeral is a path on the data partition of the first node.
 func (e *env) ephemeral(name string) string {
-	return filepath.Join(e.estate.Dir(0), "system", "EPHEMERAL", filepath.FromSlash(name))
+	return filepath.Join(e.fleet.Dir(0), "system", "EPHEMERAL", filepath.FromSlash(name))
 }
 
 // TestReboot: a node that reboots between bootstrap and recovery has forgotten that there was something to recover
@@ -141,7 +141,7 @@ func TestReboot(t *testing.T) {
 	t.Parallel()
 
 	e := backedUp(t, 1)
-	n := e.estate.Nodes[0]
+	n := e.fleet.Nodes[0]
 
 	at(t, n, "Bootstrap", func() {
 		n.Kill()
@@ -153,7 +153,7 @@ func TestReboot(t *testing.T) {
 
 	r := e.restore("r", discard)
 	e.complete(r)
-	e.holds(e.estate.State, 0, early, late)
+	e.holds(e.fleet.State, 0, early, late)
 
 	if r.Status.Tries != 2 {
 		t.Errorf("the status is %s", harness.Show(r))
@@ -168,7 +168,7 @@ func TestDebris(t *testing.T) {
 	e := recovering(t, 1)
 	e.backUp()
 
-	n := e.estate.Nodes[0]
+	n := e.fleet.Nodes[0]
 	at(t, n, "Bootstrap", func() {
 		path := e.ephemeral("etcd.snapshot")
 
@@ -200,7 +200,7 @@ func TestHalfADatabase(t *testing.T) {
 	e := recovering(t, 1)
 	e.backUp()
 
-	n := e.estate.Nodes[0]
+	n := e.fleet.Nodes[0]
 	at(t, n, "Bootstrap", func() {
 		n.Kill()
 

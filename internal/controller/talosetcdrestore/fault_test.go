@@ -51,7 +51,7 @@ func TestTwoRestores(t *testing.T) {
 	e.refused(second, v1alpha1.ReasonRestoreConflict, "TalosEtcdRestore first")
 
 	if got := e.held().State.Runtime.Restore; second.Status.Step != v1alpha1.RestoreStopped || got == nil || got.Name != "first" ||
-		e.estate.Mutations() != e.estate.mutations {
+		e.fleet.Mutations() != e.fleet.mutations {
 		t.Errorf("the cluster is that of %+v; %s", got, harness.Show(second))
 	}
 
@@ -356,16 +356,16 @@ func TestStoreInTroubleWhileUploading(t *testing.T) {
 		})
 	}
 
-	if r.Status.Step != v1alpha1.RestoreUploading || r.Status.SentAt != nil || e.estate.Calls("Bootstrap") != 0 {
-		t.Errorf("%d bootstraps; the status is %s", e.estate.Calls("Bootstrap"), harness.Show(r))
+	if r.Status.Step != v1alpha1.RestoreUploading || r.Status.SentAt != nil || e.fleet.Calls("Bootstrap") != 0 {
+		t.Errorf("%d bootstraps; the status is %s", e.fleet.Calls("Bootstrap"), harness.Show(r))
 	}
 
 	snapshot(s3.Fault{Pause: 300 * time.Millisecond})
 	e.complete(r)
 	e.holds(e.held().State, 0, content[0], early)
 
-	if r.Status.Tries != 1 || e.estate.Calls("Bootstrap") != 1 {
-		t.Errorf("%d bootstraps; the status is %s", e.estate.Calls("Bootstrap"), harness.Show(r))
+	if r.Status.Tries != 1 || e.fleet.Calls("Bootstrap") != 1 {
+		t.Errorf("%d bootstraps; the status is %s", e.fleet.Calls("Bootstrap"), harness.Show(r))
 	}
 }
 
@@ -376,19 +376,19 @@ func TestFullDisk(t *testing.T) {
 	e := recovering(t, 1)
 	e.backUp()
 
-	faults := e.estate.Nodes[0].Faults()
+	faults := e.fleet.Nodes[0].Faults()
 	faults.Add(apid.Rule{
 		Method: "EtcdRecover", Code: codes.Unknown, Message: "write /var/lib/etcd.snapshot: no space left on device", Count: 3,
 	})
 
 	r := e.restore("r")
 	e.until(r, "the upload fails", func() bool {
-		return r.Status.Step == v1alpha1.RestoreUploading && e.estate.Calls("EtcdRecover") == 3
+		return r.Status.Step == v1alpha1.RestoreUploading && e.fleet.Calls("EtcdRecover") == 3
 	})
 
 	e.Condition(r, v1alpha1.ConditionComplete, metav1.ConditionFalse, v1alpha1.ReasonNodeDiskFull, "its disk is full")
 
-	if n := e.estate.Calls("Bootstrap"); n != 0 {
+	if n := e.fleet.Calls("Bootstrap"); n != 0 {
 		t.Errorf("%d bootstraps; the status is %s", n, harness.Show(r))
 	}
 
@@ -408,7 +408,7 @@ func TestFrozenInTheUpload(t *testing.T) {
 	e := recovering(t, 1)
 	e.backUp()
 
-	n := e.estate.Nodes[0]
+	n := e.fleet.Nodes[0]
 	ctx, cancel := context.WithCancel(t.Context())
 
 	defer cancel()
@@ -437,8 +437,8 @@ func TestFrozenInTheUpload(t *testing.T) {
 	e.complete(r)
 	e.holds(e.held().State, 0, content[0], early)
 
-	if e.estate.Calls("Bootstrap") != 1 {
-		t.Errorf("%d bootstraps", e.estate.Calls("Bootstrap"))
+	if e.fleet.Calls("Bootstrap") != 1 {
+		t.Errorf("%d bootstraps", e.fleet.Calls("Bootstrap"))
 	}
 }
 
@@ -452,34 +452,34 @@ func TestOldDataComesBack(t *testing.T) {
 			t.Parallel()
 
 			e := backedUp(t, 3)
-			back := e.estate.Nodes[1]
+			back := e.fleet.Nodes[1]
 
-			for _, n := range e.estate.Nodes[1:] {
+			for _, n := range e.fleet.Nodes[1:] {
 				if err := n.PowerOff(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}
 
-			at(t, e.estate.Nodes[0], during, func() {
+			at(t, e.fleet.Nodes[0], during, func() {
 				if err := back.PowerOn(t.Context()); err != nil {
 					t.Error(err)
 				}
 
 				// The node asks for this, in a goroutine of its own.
 				if err := wait.Until(t.Context(), "it is back", func(ctx context.Context) error {
-					return e.estate.Ask(ctx, 1, func(*talos.Node) error { return nil })
+					return e.fleet.Ask(ctx, 1, func(*talos.Node) error { return nil })
 				}); err != nil {
 					t.Error(err)
 				}
 			})
 
-			bootstraps := e.estate.Calls("Bootstrap")
+			bootstraps := e.fleet.Calls("Bootstrap")
 			r := e.restore("r", discard, func(s *v1alpha1.TalosEtcdRestoreSpec) { s.LostMachines = []string{"cp-1", "cp-2"} })
 			e.waits(r, v1alpha1.ReasonWaitingForEvidence, "cp-1 is listed in lostMachines, but it responds")
 
-			if got := e.estate.Calls("EtcdRecover"); got != sent || e.estate.Calls("Bootstrap") != bootstraps {
+			if got := e.fleet.Calls("EtcdRecover"); got != sent || e.fleet.Calls("Bootstrap") != bootstraps {
 				t.Errorf("%d snapshots were sent, and %d bootstraps, beside the old etcd", got,
-					e.estate.Calls("Bootstrap")-bootstraps)
+					e.fleet.Calls("Bootstrap")-bootstraps)
 			}
 
 			if err := back.PowerOff(t.Context()); err != nil {
@@ -488,7 +488,7 @@ func TestOldDataComesBack(t *testing.T) {
 
 			e.complete(r)
 			e.once(sent + 1)
-			e.holds(e.estate.State, 0, early, late)
+			e.holds(e.fleet.State, 0, early, late)
 		})
 	}
 }
@@ -510,7 +510,7 @@ func TestBackupGoesBeforeTheWipe(t *testing.T) {
 	e.waits(r, v1alpha1.ReasonRestoring, "nothing is wiped while the backup cannot be read")
 
 	recorded := slices.ContainsFunc(r.Status.Nodes, func(n v1alpha1.RestoreNodeStatus) bool { return n.Wipes > 0 })
-	if calls := e.estate.Calls("Reset"); calls > 0 || recorded {
+	if calls := e.fleet.Calls("Reset"); calls > 0 || recorded {
 		t.Errorf("%d resets; the status is %s", calls, harness.Show(r))
 	}
 
@@ -519,5 +519,5 @@ func TestBackupGoesBeforeTheWipe(t *testing.T) {
 	}
 
 	e.complete(r)
-	e.holds(e.estate.State, 0, early, late)
+	e.holds(e.fleet.State, 0, early, late)
 }

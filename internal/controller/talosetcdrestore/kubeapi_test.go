@@ -36,7 +36,7 @@ type kubeAPI struct {
 }
 
 // serveKubernetes stands in for the API servers of all nodes.
-func (e *estate) serveKubernetes(t *testing.T, st *clusterstate.State) {
+func (e *fleet) serveKubernetes(t *testing.T, st *clusterstate.State) {
 	t.Helper()
 
 	if len(e.apis) > 0 {
@@ -53,7 +53,7 @@ func (e *estate) serveKubernetes(t *testing.T, st *clusterstate.State) {
 	}
 }
 
-func (e *estate) stopKubernetes() {
+func (e *fleet) stopKubernetes() {
 	for _, a := range e.apis {
 		a.close()
 	}

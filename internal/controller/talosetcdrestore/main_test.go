@@ -57,11 +57,11 @@ func raiseChild() {
 }
 
 // env is one replica of the operator's controller of restores, called by hand under the operator's own roles, with an
-// estate to work on.
+// fleet to work on.
 type env struct {
 	*harness.Env
 
-	estate *estate
+	fleet *fleet
 	// root is the folder of the namespace for backups, store opens it.
 	root  string
 	store *store.Directory
@@ -71,9 +71,9 @@ type env struct {
 	each func()
 }
 
-// newEnv makes the objects of an estate in a namespace of their own. Its state is there, unless it is kept back. The
+// newEnv makes the objects of a fleet in a namespace of their own. Its state is there, unless it is kept back. The
 // clock of the operator goes, as that of the nodes.
-func newEnv(t *testing.T, on *estate, without ...string) *env {
+func newEnv(t *testing.T, on *fleet, without ...string) *env {
 	t.Helper()
 
 	id, err := age.GenerateX25519Identity()
@@ -81,7 +81,7 @@ func newEnv(t *testing.T, on *estate, without ...string) *env {
 		t.Fatal(err)
 	}
 
-	e := &env{Env: harness.New(t, api), estate: on, id: id}
+	e := &env{Env: harness.New(t, api), fleet: on, id: id}
 	e.root = filepath.Join(t.TempDir(), e.Namespace)
 
 	if err := os.Mkdir(e.root, 0o700); err != nil {
@@ -95,7 +95,7 @@ func newEnv(t *testing.T, on *estate, without ...string) *env {
 	}
 
 	e.CreateSecret("age", map[string]string{"identity": id.String()})
-	e.List(on.Estate)
+	e.List(on.Fleet)
 
 	if len(without) == 0 {
 		e.CreateState(cluster, on.State)
@@ -248,7 +248,7 @@ func (e *env) complete(r *v1alpha1.TalosEtcdRestore) {
 // keepsSecrets searches for the secrets of the cluster and of the test.
 func (e *env) keepsSecrets(more ...string) {
 	e.Helper()
-	e.KeepsSecrets(e.estate.State.Bundle, append(more, e.estate.State.Bundle.ClusterID(), e.id.String())...)
+	e.KeepsSecrets(e.fleet.State.Bundle, append(more, e.fleet.State.Bundle.ClusterID(), e.id.String())...)
 }
 
 // objects are the keys in the folder of backups.

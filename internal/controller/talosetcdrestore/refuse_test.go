@@ -30,8 +30,8 @@ import (
 func (e *env) untouched() {
 	e.Helper()
 
-	if now := e.estate.Mutations(); now != e.estate.mutations {
-		e.Errorf("%d calls that change something, were %d", now, e.estate.mutations)
+	if now := e.fleet.Mutations(); now != e.fleet.mutations {
+		e.Errorf("%d calls that change something, were %d", now, e.fleet.mutations)
 	}
 
 	held, err := e.States().Load(e.Context(), e.Key(cluster))
@@ -252,7 +252,7 @@ var refusals = map[string]refusal{
 	},
 	"another cluster of the name": {
 		prepare: func(e *env) edits {
-			st, err := harness.NewState(cluster, e.estate.Endpoint())
+			st, err := harness.NewState(cluster, e.fleet.Endpoint())
 			if err != nil {
 				e.Fatal(err)
 			}
@@ -265,7 +265,7 @@ var refusals = map[string]refusal{
 	},
 	"another cluster of the name, without a signature": {
 		prepare: func(e *env) edits {
-			st, err := harness.NewState(cluster, e.estate.Endpoint())
+			st, err := harness.NewState(cluster, e.fleet.Endpoint())
 			if err != nil {
 				e.Fatal(err)
 			}

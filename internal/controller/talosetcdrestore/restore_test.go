@@ -29,14 +29,14 @@ const (
 // write puts keys into the etcd of the first node.
 func (e *env) write(st *clusterstate.State, keys ...string) {
 	e.Helper()
-	e.Eventually("keys are written", func(ctx context.Context) error { return put(ctx, st, e.estate.Nodes[0].Address(), keys...) })
+	e.Eventually("keys are written", func(ctx context.Context) error { return put(ctx, st, e.fleet.Nodes[0].Address(), keys...) })
 }
 
 // holds: the etcd of a node has one key and has not the other.
 func (e *env) holds(st *clusterstate.State, i int, there, lost string) (revision int64) {
 	e.Helper()
 
-	c, err := harness.EtcdClient(st, e.estate.Nodes[i].Address())
+	c, err := harness.EtcdClient(st, e.fleet.Nodes[i].Address())
 	if err != nil {
 		e.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func (e *env) holds(st *clusterstate.State, i int, there, lost string) (revision
 	for key, want := range map[string]int{there: 1, lost: 0} {
 		got, err := c.Get(e.Context(), key)
 		if err != nil || len(got.Kvs) != want {
-			e.Errorf("%s on %s: %v, %v", key, e.estate.Nodes[i].Name(), got, err)
+			e.Errorf("%s on %s: %v, %v", key, e.fleet.Nodes[i].Name(), got, err)
 
 			continue
 		}
@@ -61,28 +61,28 @@ func backedUp(t *testing.T, size int) *env {
 	t.Helper()
 
 	e := newEnv(t, own(t, size))
-	e.estate.serveKubernetes(t, e.estate.State)
-	e.write(e.estate.State, append(slices.Clone(content), early)...)
+	e.fleet.serveKubernetes(t, e.fleet.State)
+	e.write(e.fleet.State, append(slices.Clone(content), early)...)
 	e.backUp(e.real)
-	e.write(e.estate.State, late)
+	e.write(e.fleet.State, late)
 
 	return e
 }
 
-// once: etcd was bootstrapped once since the estate was made, on one node, and all nodes are members of that.
+// once: etcd was bootstrapped once since the fleet was made, on one node, and all nodes are members of that.
 func (e *env) once(bootstraps int) {
 	e.Helper()
 
 	var on []string
 
-	for _, n := range e.estate.Nodes {
-		// The first one founded the estate.
+	for _, n := range e.fleet.Nodes {
+		// The first one founded the fleet.
 		if calls := n.Faults().Calls("EtcdRecover"); calls > 0 {
 			on = append(on, n.Name())
 		}
 	}
 
-	if got := e.estate.Calls("EtcdRecover"); len(on) != 1 || got != bootstraps {
+	if got := e.fleet.Calls("EtcdRecover"); len(on) != 1 || got != bootstraps {
 		e.Errorf("%d snapshots were sent, to %v; want %d, to one", got, on, bootstraps)
 	}
 }
@@ -118,7 +118,7 @@ func TestOneNode(t *testing.T) {
 		t.Errorf("the status is %s", harness.Show(r))
 	}
 
-	if after := e.holds(e.estate.State, 0, early, late); after < st.Backup.Revision {
+	if after := e.holds(e.fleet.State, 0, early, late); after < st.Backup.Revision {
 		t.Errorf("revision %d, the backup has %d", after, st.Backup.Revision)
 	}
 
@@ -133,7 +133,7 @@ func TestOneNode(t *testing.T) {
 
 	e.keptLate(r)
 
-	before := e.estate.Mutations()
+	before := e.fleet.Mutations()
 
 	api.NoWrites(t, e.Namespace, func() {
 		e.restart()
@@ -145,7 +145,7 @@ func TestOneNode(t *testing.T) {
 		}
 	})
 
-	if now := e.estate.Mutations(); now != before {
+	if now := e.fleet.Mutations(); now != before {
 		t.Errorf("%d calls that change something after the end", now-before)
 	}
 
@@ -159,7 +159,7 @@ func TestKubeletThatStandsAlone(t *testing.T) {
 	t.Parallel()
 
 	e := backedUp(t, 1)
-	e.estate.apis[0].empty.Store(true)
+	e.fleet.apis[0].empty.Store(true)
 
 	r := e.restore("r", discard)
 	e.until(r, "it waits for the kubelet", func() bool {
@@ -174,7 +174,7 @@ func TestKubeletThatStandsAlone(t *testing.T) {
 	}
 
 	e.Eventually("the kubelet stands alone", func(ctx context.Context) error {
-		return e.estate.Ask(ctx, 0, func(n *talos.Node) error {
+		return e.fleet.Ask(ctx, 0, func(n *talos.Node) error {
 			live, err := n.MachineConfig(ctx)
 			if err != nil {
 				return err
@@ -211,7 +211,7 @@ func (e *env) keptLate(first *v1alpha1.TalosEtcdRestore) {
 		s.LastSnapshot = v1alpha1.LastSnapshotSkip
 	})
 	e.complete(again)
-	e.holds(e.estate.State, 0, late, "none")
+	e.holds(e.fleet.State, 0, late, "none")
 
 	if again.Status.LastSnapshot != "" || len(e.sets()) != 2 {
 		e.Errorf("a copy was made: %s", harness.Show(again))
@@ -227,12 +227,12 @@ func TestThreeNodes(t *testing.T) {
 	e.complete(r)
 	e.once(1)
 
-	if err := e.estate.Whole(t.Context()); err != nil {
+	if err := e.fleet.Whole(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 
-	for i, n := range e.estate.Nodes {
-		e.holds(e.estate.State, i, early, late)
+	for i, n := range e.fleet.Nodes {
+		e.holds(e.fleet.State, i, early, late)
 
 		// One that was back before the others were gone has joined them again.
 		if resets := n.Faults().Calls("Reset"); resets < 1 || resets > restore.MaxWipes {
@@ -251,7 +251,7 @@ func TestLostMachines(t *testing.T) {
 
 	e := backedUp(t, 3)
 
-	for _, n := range e.estate.Nodes[1:] {
+	for _, n := range e.fleet.Nodes[1:] {
 		if err := n.PowerOff(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -267,9 +267,9 @@ func TestLostMachines(t *testing.T) {
 	e.Clock.Sleep(election)
 	e.complete(r)
 	e.once(1)
-	e.holds(e.estate.State, 0, early, late)
+	e.holds(e.fleet.State, 0, early, late)
 
-	if err := e.estate.Ask(t.Context(), 0, func(n *talos.Node) error {
+	if err := e.fleet.Ask(t.Context(), 0, func(n *talos.Node) error {
 		members, err := n.EtcdMembers(t.Context())
 		if err == nil && len(members) != 1 {
 			err = fmt.Errorf("members %v", members)
@@ -296,7 +296,7 @@ func (e *env) copied(first *v1alpha1.TalosEtcdRestore) {
 	only := func(s *v1alpha1.TalosEtcdRestoreSpec) { s.LostMachines = []string{"cp-1", "cp-2"} }
 	r := e.restore("forth", discard, foreign, unsummed, byKey(key), only)
 	e.complete(r)
-	e.holds(e.estate.State, 0, late, "none")
+	e.holds(e.fleet.State, 0, late, "none")
 
 	if !r.Status.Backup.Copied {
 		e.Errorf("the status is %s", harness.Show(r))
@@ -311,17 +311,17 @@ func TestRevisionBump(t *testing.T) {
 
 	e := backedUp(t, 1)
 
-	c, err := harness.EtcdClient(e.estate.State, e.estate.Nodes[0].Address())
+	c, err := harness.EtcdClient(e.fleet.State, e.fleet.Nodes[0].Address())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 
-	lost := e.holds(e.estate.State, 0, late, "none")
+	lost := e.holds(e.fleet.State, 0, late, "none")
 	r := e.restore("r", discard, func(s *v1alpha1.TalosEtcdRestoreSpec) { s.RevisionBump = bump })
 	e.complete(r)
 
-	after := e.holds(e.estate.State, 0, early, late)
+	after := e.holds(e.fleet.State, 0, early, late)
 	if after <= lost || r.Status.Revision < r.Status.Backup.Revision+bump {
 		t.Errorf("revision %d after, %d was lost; %s", after, lost, harness.Show(r))
 	}
@@ -351,10 +351,10 @@ func recovering(t *testing.T, size int) *env {
 			return
 		}
 
-		e.estate.serveKubernetes(t, held.State)
+		e.fleet.serveKubernetes(t, held.State)
 
-		for i := range e.estate.Nodes {
-			_ = e.estate.Configure(t.Context(), i, held.State) // not at once
+		for i := range e.fleet.Nodes {
+			_ = e.fleet.Configure(t.Context(), i, held.State) // not at once
 		}
 	}
 
@@ -380,16 +380,16 @@ func TestTotalLoss(t *testing.T) {
 	r := e.restore("r")
 	e.complete(r)
 	e.once(1)
-	e.holds(e.estate.State, 2, content[0], early)
+	e.holds(e.fleet.State, 2, content[0], early)
 
 	e.Condition(r, v1alpha1.ConditionBackupAuthenticated, metav1.ConditionTrue, v1alpha1.ReasonBackupAuthentic, "")
 
 	held := e.held()
-	if held.State.Bundle.Fingerprint() != e.estate.State.Bundle.Fingerprint() {
+	if held.State.Bundle.Fingerprint() != e.fleet.State.Bundle.Fingerprint() {
 		t.Error("the PKI is another one")
 	}
 
-	if r.Status.LastSnapshot != "" || e.estate.Calls("Reset") != 0 {
+	if r.Status.LastSnapshot != "" || e.fleet.Calls("Reset") != 0 {
 		t.Errorf("there was nothing to wipe: %s", harness.Show(r))
 	}
 }
@@ -400,7 +400,7 @@ func TestIsolated(t *testing.T) {
 
 	e := recovering(t, 1)
 
-	st, err := harness.NewState("origin", e.estate.Endpoint())
+	st, err := harness.NewState("origin", e.fleet.Endpoint())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,15 +26,15 @@ func TestNotSentIsNotAwaited(t *testing.T) {
 	})
 
 	r := e.restore("r")
-	e.until(r, "it was about to ask", func() bool { return e.estate.Calls("EtcdRecover") == 1 })
+	e.until(r, "it was about to ask", func() bool { return e.fleet.Calls("EtcdRecover") == 1 })
 
-	if n := e.estate.Calls("Bootstrap"); n > 0 || r.Status.SentAt != nil {
+	if n := e.fleet.Calls("Bootstrap"); n > 0 || r.Status.SentAt != nil {
 		t.Errorf("%d bootstraps of a node that has rebooted; recorded as sent at %v", n, r.Status.SentAt)
 	}
 
 	e.complete(r)
 
-	if n := e.estate.Calls("Bootstrap"); n != 1 {
+	if n := e.fleet.Calls("Bootstrap"); n != 1 {
 		t.Errorf("%d bootstraps", n)
 	}
 }

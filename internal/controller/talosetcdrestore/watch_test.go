@@ -23,7 +23,7 @@ func TestDeletedWhileANodeReads(t *testing.T) {
 
 	e := recovering(t, 1)
 	e.backUp()
-	e.estate.Nodes[0].Faults().Add(apid.Rule{Method: "Bootstrap", Code: codes.Unavailable, Message: "gone"})
+	e.fleet.Nodes[0].Faults().Add(apid.Rule{Method: "Bootstrap", Code: codes.Unavailable, Message: "gone"})
 
 	r := e.restore("r")
 	e.until(r, "the snapshot is sent", func() bool { return r.Status.SentAt != nil })
@@ -65,11 +65,11 @@ func TestKilledAfterACopy(t *testing.T) {
 	r.Status.SavingID = id
 	e.UpdateStatus(r)
 
-	before := e.estate.Calls("EtcdSnapshot")
+	before := e.fleet.Calls("EtcdSnapshot")
 	e.until(r, "the copy is found", func() bool { return r.Status.LastSnapshot != "" })
 
-	if filepath.Base(r.Status.LastSnapshot) != id || r.Status.SavingID != "" || e.estate.Calls("EtcdSnapshot") != before {
-		t.Errorf("%d snapshots; the status is %s", e.estate.Calls("EtcdSnapshot")-before, harness.Show(r))
+	if filepath.Base(r.Status.LastSnapshot) != id || r.Status.SavingID != "" || e.fleet.Calls("EtcdSnapshot") != before {
+		t.Errorf("%d snapshots; the status is %s", e.fleet.Calls("EtcdSnapshot")-before, harness.Show(r))
 	}
 }
 
@@ -117,7 +117,7 @@ func TestKilledInACopy(t *testing.T) {
 			}
 
 			e.complete(r)
-			e.holds(e.estate.State, 0, early, late)
+			e.holds(e.fleet.State, 0, early, late)
 		})
 	}
 }

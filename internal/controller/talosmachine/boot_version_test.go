@@ -16,7 +16,7 @@ func TestOldBootMedium(t *testing.T) {
 	e.createGroups(1)
 	e.createState()
 
-	n, err := e.estate.Boot(t.Context(), 0, func(o *node.Options) { o.TalosVersion = "v1.12.4" })
+	n, err := e.fleet.Boot(t.Context(), 0, func(o *node.Options) { o.TalosVersion = "v1.12.4" })
 	if err != nil {
 		t.Fatal(err)
 	}

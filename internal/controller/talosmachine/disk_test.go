@@ -17,7 +17,7 @@ func TestNoDisks(t *testing.T) {
 	e.createGroups(1)
 	e.createState()
 
-	n, err := e.estate.Boot(t.Context(), 0, func(o *node.Options) { o.Disks = []node.Disk{} })
+	n, err := e.fleet.Boot(t.Context(), 0, func(o *node.Options) { o.Disks = []node.Disk{} })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -212,7 +212,7 @@ func TestImpostor(t *testing.T) {
 			for name, at := range map[string]int{"cp-0": 0, "w-0": 99} {
 				e.nodes[name].Kill()
 
-				fake, err := e.estate.Boot(e.Context(), at, func(o *node.Options) {
+				fake, err := e.fleet.Boot(e.Context(), at, func(o *node.Options) {
 					o.Name, o.UUID, o.Dir, o.Heartbeat = "fake-"+name, uuid, t.TempDir(), time.Second
 				})
 				if err != nil {

@@ -20,7 +20,7 @@ func TestSecureBoot(t *testing.T) {
 	e.createGroups(1)
 	e.createState()
 
-	n, err := e.estate.Boot(t.Context(), 0, func(o *node.Options) { o.Extensions = []string{"iscsi-tools"} })
+	n, err := e.fleet.Boot(t.Context(), 0, func(o *node.Options) { o.Extensions = []string{"iscsi-tools"} })
 	if err != nil {
 		t.Fatal(err)
 	}

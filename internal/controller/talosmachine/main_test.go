@@ -50,10 +50,10 @@ const (
 type env struct {
 	*harness.Env
 
-	estate *harness.Estate
-	cache  *cache
-	r      *talosmachine.Reconciler
-	nodes  map[string]*node.Node
+	fleet *harness.Fleet
+	cache *cache
+	r     *talosmachine.Reconciler
+	nodes map[string]*node.Node
 	// assets are the binaries of a real etcd and a real API server; without them, both are simulated.
 	assets string
 	// stop ends the operator's background work.
@@ -64,7 +64,7 @@ func newEnv(t *testing.T) *env {
 	t.Helper()
 	t.Parallel()
 
-	e := &env{Env: harness.New(t, api), estate: harness.NewEstate(t), nodes: map[string]*node.Node{}}
+	e := &env{Env: harness.New(t, api), fleet: harness.NewFleet(t), nodes: map[string]*node.Node{}}
 	e.restart()
 
 	return e
@@ -140,7 +140,7 @@ func (e *env) found(controlPlanes, workers int) {
 func (e *env) createGroups(controlPlanes int) {
 	e.Helper()
 
-	cp := e.estate.ControlPlane(e.Namespace, controlPlanes)
+	cp := e.fleet.ControlPlane(e.Namespace, controlPlanes)
 	cp.Spec.Rollout = &v1alpha1.RolloutOptions{
 		HealthTimeout: &metav1.Duration{Duration: patience}, TryTimeout: &metav1.Duration{Duration: trial},
 	}
@@ -155,7 +155,7 @@ func (e *env) createGroups(controlPlanes int) {
 func (e *env) createState() {
 	e.Helper()
 
-	state, err := harness.NewState(cluster, e.estate.Endpoint())
+	state, err := harness.NewState(cluster, e.fleet.Endpoint())
 	if err != nil {
 		e.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func (e *env) createState() {
 func (e *env) boot(name string, i int, worker *v1alpha1.ObjectReference, change ...func(*node.Options)) {
 	e.Helper()
 
-	n, err := e.estate.Boot(e.Context(), i-1, append(change, func(o *node.Options) {
+	n, err := e.fleet.Boot(e.Context(), i-1, append(change, func(o *node.Options) {
 		o.Name, o.Modelled, o.Assets, o.Heartbeat = name, e.assets == "", e.assets, time.Second
 	})...)
 	if err != nil {
@@ -236,7 +236,7 @@ func (e *env) connect(name string) (*talos.Node, error) {
 }
 
 // address returns the address of a machine; those of the control plane begin at 1.
-func (e *env) address(i int) string { return e.estate.Address(i - 1) }
+func (e *env) address(i int) string { return e.fleet.Address(i - 1) }
 
 func (e *env) state() *clusterstate.State {
 	e.Helper()

@@ -30,8 +30,8 @@ import (
 // node is the real state of a node, and whether the controller of its machine observes it.
 type node struct{ answers, ready, same, hidden bool }
 
-// estate is a group of workers with random faults, and its real state.
-type estate struct {
+// fleet is a group of workers with random faults, and its real state.
+type fleet struct {
 	*rapid.T
 
 	ctx   context.Context //nolint:containedctx // that of the test
@@ -49,7 +49,7 @@ type estate struct {
 var errAway = errors.New("the API server is away")
 
 // fails makes a call fail while it is broken.
-func (e *estate) fails(call string) error {
+func (e *fleet) fails(call string) error {
 	if e.broken[call] {
 		return errAway
 	}
@@ -57,13 +57,13 @@ func (e *estate) fails(call string) error {
 	return nil
 }
 
-func newEstate(ctx context.Context, t *rapid.T) *estate {
+func newFleet(ctx context.Context, t *rapid.T) *fleet {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), vitistackv1alpha1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 
-	e := &estate{
+	e := &fleet{
 		T: t, ctx: ctx, nodes: map[string]*node{}, broken: map[string]bool{},
 		clock: testclock.NewFakePassiveClock(time.Unix(1_800_000_000, 0)),
 	}
@@ -103,7 +103,7 @@ func newEstate(ctx context.Context, t *rapid.T) *estate {
 	return e
 }
 
-func (e *estate) worker() *v1alpha1.TalosWorker {
+func (e *fleet) worker() *v1alpha1.TalosWorker {
 	w := &v1alpha1.TalosWorker{}
 	if err := e.api.Get(e.ctx, client.ObjectKey{Namespace: "ns", Name: "w"}, w); err != nil {
 		e.Fatal(err)
@@ -113,7 +113,7 @@ func (e *estate) worker() *v1alpha1.TalosWorker {
 }
 
 // edit changes the group as a user does: its generation counts the changes of its spec.
-func (e *estate) edit(change func(*v1alpha1.TalosWorker)) {
+func (e *fleet) edit(change func(*v1alpha1.TalosWorker)) {
 	w := e.worker()
 	change(w)
 	w.Generation++
@@ -124,7 +124,7 @@ func (e *estate) edit(change func(*v1alpha1.TalosWorker)) {
 }
 
 // pass lets the controllers of the machines report their observations, and reconciles the group.
-func (e *estate) pass() {
+func (e *fleet) pass() {
 	list := &v1alpha1.TalosMachineList{}
 	if err := e.api.List(e.ctx, list); err != nil {
 		e.Fatal(err)
@@ -185,7 +185,7 @@ func (n *node) conditions() map[string]metav1.ConditionStatus {
 var names = []string{"w-0", "w-1", "w-2"}
 
 // happen causes one event.
-func (e *estate) happen() {
+func (e *fleet) happen() {
 	switch name := rapid.SampledFrom(names).Draw(e.T, "machine"); rapid.SampledFrom([]string{
 		"node", "node", "list", "list", "delete", "refuse", "hold", "break", "break", "mend", "restart",
 	}).Draw(e.T, "event") {
@@ -243,7 +243,7 @@ func (e *estate) happen() {
 }
 
 // is reports whether a condition is true of all listed machines: each has an object, and its node shows it.
-func (e *estate) is(kind string) bool {
+func (e *fleet) is(kind string) bool {
 	return !slices.ContainsFunc(e.worker().Spec.Machines, func(entry v1alpha1.MachineEntry) bool {
 		m, n := &v1alpha1.TalosMachine{}, e.nodes[entry.Name]
 		err := e.api.Get(e.ctx, client.ObjectKey{Namespace: "ns", Name: entry.Name}, m)
@@ -253,7 +253,7 @@ func (e *estate) is(kind string) bool {
 }
 
 // leaving reports whether a machine was removed from the list and still exists.
-func (e *estate) leaving() bool {
+func (e *fleet) leaving() bool {
 	list := &v1alpha1.TalosMachineList{}
 	if err := e.api.List(e.ctx, list); err != nil {
 		e.Fatal(err)
@@ -265,7 +265,7 @@ func (e *estate) leaving() bool {
 }
 
 // check compares the conditions with the real state.
-func (e *estate) check() {
+func (e *fleet) check() {
 	w := e.worker()
 
 	for _, kind := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionReachable, v1alpha1.ConditionUpToDate} {
@@ -293,7 +293,7 @@ func (e *estate) check() {
 // condition of a group makes a false claim for longer than its bound.
 func TestNoConditionLies(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		e := newEstate(t.Context(), rt)
+		e := newFleet(t.Context(), rt)
 		e.nodes["w-0"], e.nodes["w-1"] = &node{answers: true, ready: true, same: true}, &node{answers: true, ready: true, same: true}
 
 		for range 3 {

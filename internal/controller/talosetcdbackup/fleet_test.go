@@ -14,27 +14,27 @@ import (
 
 const (
 	cluster = harness.Cluster
-	// marker is a key in the etcd of real estates.
+	// marker is a key in the etcd of real fleets.
 	marker = "/registry/configmaps/default/marker"
 )
 
-// estate is a running control plane. Tests that only read it share one.
-type estate struct {
-	*harness.Estate
+// fleet is a running control plane. Tests that only read it share one.
+type fleet struct {
+	*harness.Fleet
 
 	// database is how many random bytes are in its etcd.
 	database int
 }
 
 var (
-	estates   []*estate
-	estatesMu sync.Mutex
+	fleets   []*fleet
+	fleetsMu sync.Mutex
 
 	// modelled has one node with a modelled etcd; no test breaks it.
-	modelled = sync.OnceValues(func() (*estate, error) { return found(1) })
+	modelled = sync.OnceValues(func() (*fleet, error) { return found(1) })
 	// threesome has three nodes with real members and 20 MiB in them. Tests that break it run one after the other, and
 	// repair it.
-	threesome = sync.OnceValues(func() (*estate, error) {
+	threesome = sync.OnceValues(func() (*fleet, error) {
 		e, err := found(3, harness.RealEtcd)
 		if err != nil {
 			return nil, err
@@ -44,7 +44,7 @@ var (
 	})
 )
 
-func must(t *testing.T, open func() (*estate, error)) *estate {
+func must(t *testing.T, open func() (*fleet, error)) *fleet {
 	t.Helper()
 
 	e, err := open()
@@ -56,10 +56,10 @@ func must(t *testing.T, open func() (*estate, error)) *estate {
 }
 
 func closeAll() {
-	estatesMu.Lock()
-	defer estatesMu.Unlock()
+	fleetsMu.Lock()
+	defer fleetsMu.Unlock()
 
-	for _, e := range estates {
+	for _, e := range fleets {
 		e.Close()
 	}
 
@@ -69,17 +69,17 @@ func closeAll() {
 }
 
 // found makes a control plane whose etcd runs.
-func found(size int, change ...func(*node.Options)) (*estate, error) {
+func found(size int, change ...func(*node.Options)) (*fleet, error) {
 	on, err := harness.Reserve(api.Dir)
 	if err != nil {
 		return nil, err
 	}
 
-	e := &estate{Estate: on}
+	e := &fleet{Fleet: on}
 
-	estatesMu.Lock()
-	estates = append(estates, e)
-	estatesMu.Unlock()
+	fleetsMu.Lock()
+	fleets = append(fleets, e)
+	fleetsMu.Unlock()
 
 	if e.State, err = harness.NewState(cluster, e.Endpoint()); err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func found(size int, change ...func(*node.Options)) (*estate, error) {
 }
 
 // fill puts a marker and much that does not compress into etcd.
-func (e *estate) fill(ctx context.Context) error {
+func (e *fleet) fill(ctx context.Context) error {
 	c, err := harness.EtcdClient(e.State, e.Nodes[0].Address())
 	if err != nil {
 		return err

@@ -41,8 +41,8 @@ const kubernetesVersion = "1.36.3"
 // learners, one after the other.
 const bootPatience = 4 * time.Minute
 
-// estate is a handful of lab nodes that belong to one or no cluster.
-type estate struct {
+// fleet is a handful of lab nodes that belong to one or no cluster.
+type fleet struct {
 	o        Options
 	registry *node.Registry
 	nodes    []*node.Node
@@ -52,13 +52,13 @@ type estate struct {
 	configs map[string][]byte
 }
 
-func newEstate(o Options) (*estate, error) {
+func newFleet(o Options) (*fleet, error) {
 	bundle, err := secrets.NewBundle(secrets.NewClock(), config.TalosVersionCurrent)
 	if err != nil {
 		return nil, fmt.Errorf("making the secrets of a cluster: %w", err)
 	}
 
-	e := &estate{o: o, registry: node.NewRegistry(), bundle: bundle, configs: map[string][]byte{}}
+	e := &fleet{o: o, registry: node.NewRegistry(), bundle: bundle, configs: map[string][]byte{}}
 
 	if e.roles, err = e.credentials(); err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func newEstate(o Options) (*estate, error) {
 }
 
 // credentials makes a client certificate for each role that was asked.
-func (e *estate) credentials() (map[string]*tls.Config, error) {
+func (e *fleet) credentials() (map[string]*tls.Config, error) {
 	roles := map[string]*tls.Config{anonymous: withoutCA()}
 
 	for name, r := range map[string]role.Role{
@@ -93,7 +93,7 @@ func (e *estate) credentials() (map[string]*tls.Config, error) {
 }
 
 // boot powers a new machine on and waits for maintenance mode.
-func (e *estate) boot(ctx context.Context, name string, host byte) (*node.Node, error) {
+func (e *fleet) boot(ctx context.Context, name string, host byte) (*node.Node, error) {
 	address := e.o.Subnet.Masked().Addr().As4()
 	address[3] = host
 
@@ -119,7 +119,7 @@ func (e *estate) boot(ctx context.Context, name string, host byte) (*node.Node, 
 }
 
 // configure gives a machine its config, as a person does with the official client.
-func (e *estate) configure(ctx context.Context, n, first *node.Node, typ machinetype.Type) error {
+func (e *fleet) configure(ctx context.Context, n, first *node.Node, typ machinetype.Type) error {
 	input, err := generate.NewInput(
 		"conformance", "https://"+first.Address()+":6443", kubernetesVersion,
 		generate.WithSecretsBundle(e.bundle), generate.WithInstallDisk("/dev/sda"),
@@ -145,7 +145,7 @@ func (e *estate) configure(ctx context.Context, n, first *node.Node, typ machine
 
 // configureAgain sends a node the config that it has. The recorded nodes were in the boot in which they got theirs, and
 // show it as the persistent one; the lab's reboot when they have installed it.
-func (e *estate) configureAgain(ctx context.Context, n *node.Node) error {
+func (e *fleet) configureAgain(ctx context.Context, n *node.Node) error {
 	return apply(ctx, n, e.configs[n.Address()], e.roles["admin"])
 }
 
@@ -167,7 +167,7 @@ func apply(ctx context.Context, n *node.Node, data []byte, credentials *tls.Conf
 }
 
 // bootstrap asks a node to start the cluster's etcd, as often as it says that it is too early.
-func (e *estate) bootstrap(ctx context.Context, n *node.Node) error {
+func (e *fleet) bootstrap(ctx context.Context, n *node.Node) error {
 	c, err := talosclient.New(ctx, talosclient.WithEndpoints(n.Address()), talosclient.WithTLSConfig(e.roles["admin"]))
 	if err != nil {
 		return fmt.Errorf("connecting to %s: %w", n.Name(), err)
@@ -186,7 +186,7 @@ func (e *estate) bootstrap(ctx context.Context, n *node.Node) error {
 }
 
 // close ends all nodes.
-func (e *estate) close() {
+func (e *fleet) close() {
 	for _, n := range e.nodes {
 		n.Kill()
 	}

@@ -27,8 +27,8 @@ const (
 	KubernetesVersion = "v1.36.2"
 )
 
-// Estate is the machines of one control plane in a subnet of their own. Tests that only read it may share one.
-type Estate struct {
+// Fleet is the machines of one control plane in a subnet of their own. Tests that only read it may share one.
+type Fleet struct {
 	// Subnet is its first three numbers.
 	Subnet string
 	// State is what an operator would know of the cluster, nil until there is one.
@@ -42,20 +42,20 @@ type Estate struct {
 	release  func()
 }
 
-// Reserve makes an estate without machines, which keep their disks in a folder. Who shares it closes it.
-func Reserve(dir string) (*Estate, error) {
+// Reserve makes a fleet without machines, which keep their disks in a folder. Who shares it closes it.
+func Reserve(dir string) (*Fleet, error) {
 	subnet, release, err := loopback.ReserveSubnet()
 	if err != nil {
 		return nil, err
 	}
 
-	return &Estate{
+	return &Fleet{
 		Subnet: subnet, dir: filepath.Join(dir, subnet), registry: node.NewRegistry(), release: release,
 	}, nil
 }
 
-// NewEstate makes an estate of one test.
-func NewEstate(t testing.TB) *Estate {
+// NewFleet makes a fleet of one test.
+func NewFleet(t testing.TB) *Fleet {
 	t.Helper()
 	t.Logf("lab seed %d", node.Seed())
 
@@ -70,7 +70,7 @@ func NewEstate(t testing.TB) *Estate {
 }
 
 // Close switches the machines off.
-func (e *Estate) Close() {
+func (e *Fleet) Close() {
 	for _, n := range e.Nodes {
 		n.Kill()
 	}
@@ -79,17 +79,17 @@ func (e *Estate) Close() {
 }
 
 // Address is that of a machine.
-func (e *Estate) Address(i int) string { return fmt.Sprintf("%s.%d", e.Subnet, i+1) }
+func (e *Fleet) Address(i int) string { return fmt.Sprintf("%s.%d", e.Subnet, i+1) }
 
 // Endpoint is the Kubernetes API of the first machine.
-func (e *Estate) Endpoint() string { return "https://" + e.Address(0) + ":6443" }
+func (e *Fleet) Endpoint() string { return "https://" + e.Address(0) + ":6443" }
 
 // Dir is where a machine keeps its disks.
-func (e *Estate) Dir(i int) string { return filepath.Join(e.dir, fmt.Sprint(i)) }
+func (e *Fleet) Dir(i int) string { return filepath.Join(e.dir, fmt.Sprint(i)) }
 
 // Boot powers a machine on, in maintenance mode, with a name such as cp-0. Its etcd and its Kubernetes are modelled
 // unless changed.
-func (e *Estate) Boot(ctx context.Context, i int, change ...func(*node.Options)) (*node.Node, error) {
+func (e *Fleet) Boot(ctx context.Context, i int, change ...func(*node.Options)) (*node.Node, error) {
 	o := node.Options{
 		Name: fmt.Sprintf("cp-%d", i), Address: e.Address(i), Dir: e.Dir(i), Modelled: true, Cluster: e.registry,
 	}
@@ -119,7 +119,7 @@ func (e *Estate) Boot(ctx context.Context, i int, change ...func(*node.Options))
 func RealEtcd(o *node.Options) { o.Modelled = false }
 
 // etcdOnly is a folder with the programs of etcd alone: a machine that finds no API server there runs none.
-func (e *Estate) etcdOnly() (string, error) {
+func (e *Fleet) etcdOnly() (string, error) {
 	all, err := process.Assets()
 	if err != nil {
 		return "", err
@@ -141,7 +141,7 @@ func (e *Estate) etcdOnly() (string, error) {
 
 // Found makes a control plane whose etcd runs: it configures all machines, bootstraps the first one, and waits until
 // all are members that vote.
-func (e *Estate) Found(ctx context.Context) error {
+func (e *Fleet) Found(ctx context.Context) error {
 	for i, n := range e.Nodes {
 		if err := wait.Until(ctx, n.Name()+" takes its config", func(ctx context.Context) error {
 			return e.Configure(ctx, i, e.State)
@@ -171,7 +171,7 @@ func (e *Estate) Found(ctx context.Context) error {
 }
 
 // Configure gives a machine the config of a cluster. It is done when that is installed.
-func (e *Estate) Configure(ctx context.Context, i int, st *clusterstate.State) error {
+func (e *Fleet) Configure(ctx context.Context, i int, st *clusterstate.State) error {
 	data, err := Config(st, e.Roles[i])
 	if err != nil {
 		return err
@@ -181,7 +181,7 @@ func (e *Estate) Configure(ctx context.Context, i int, st *clusterstate.State) e
 }
 
 // Whole waits until all machines are voting members of one etcd.
-func (e *Estate) Whole(ctx context.Context) error {
+func (e *Fleet) Whole(ctx context.Context) error {
 	return wait.Until(ctx, "all members vote", func(ctx context.Context) error {
 		for i := range e.Nodes {
 			if err := e.Ask(ctx, i, func(c *talos.Node) error { return votes(ctx, c, len(e.Nodes)) }); err != nil {
@@ -208,14 +208,14 @@ func votes(ctx context.Context, c *talos.Node, size int) error {
 }
 
 // Ask asks a machine as an administrator of the cluster.
-func (e *Estate) Ask(ctx context.Context, i int, do func(*talos.Node) error) error {
+func (e *Fleet) Ask(ctx context.Context, i int, do func(*talos.Node) error) error {
 	return Ask(ctx, e.Nodes[i], e.State, do)
 }
 
 var errNobodyLeads = errors.New("nobody leads")
 
 // Leader is the index of the machine whose etcd leads.
-func (e *Estate) Leader(t testing.TB) int {
+func (e *Fleet) Leader(t testing.TB) int {
 	t.Helper()
 
 	leader := -1
@@ -245,10 +245,10 @@ func (e *Estate) Leader(t testing.TB) int {
 }
 
 // Calls of a method that all machines have received; of all methods when that is empty.
-func (e *Estate) Calls(method string) int { return Calls(method, e.Nodes...) }
+func (e *Fleet) Calls(method string) int { return Calls(method, e.Nodes...) }
 
 // Mutations are the calls that asked any machine for a change.
-func (e *Estate) Mutations() int { return Mutations(e.Nodes...) }
+func (e *Fleet) Mutations() int { return Mutations(e.Nodes...) }
 
 // Calls of a method that machines have received; of all methods when that is empty.
 func Calls(method string, nodes ...*node.Node) int {
@@ -271,7 +271,7 @@ func Mutations(nodes ...*node.Node) int {
 }
 
 // ControlPlane is the object of the cluster, with machines of the first addresses.
-func (e *Estate) ControlPlane(namespace string, size int) *v1alpha1.TalosControlPlane {
+func (e *Fleet) ControlPlane(namespace string, size int) *v1alpha1.TalosControlPlane {
 	cp := &v1alpha1.TalosControlPlane{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: Cluster},
 		Spec: v1alpha1.TalosControlPlaneSpec{
@@ -287,8 +287,8 @@ func (e *Estate) ControlPlane(namespace string, size int) *v1alpha1.TalosControl
 	return cp
 }
 
-// List makes the objects of an estate: the control plane and its machines, as its controller makes them.
-func (e *Env) List(on *Estate) {
+// List makes the objects of a fleet: the control plane and its machines, as its controller makes them.
+func (e *Env) List(on *Fleet) {
 	e.Helper()
 
 	cp := on.ControlPlane(e.Namespace, len(on.Nodes))

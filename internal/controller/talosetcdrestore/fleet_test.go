@@ -32,9 +32,9 @@ const (
 	kubernetes = harness.KubernetesVersion
 )
 
-// estate are the nodes of one control plane.
-type estate struct {
-	*harness.Estate
+// fleet are the nodes of one control plane.
+type fleet struct {
+	*harness.Fleet
 
 	apis []*kubeAPI
 	// mutations that the nodes had received when all was made.
@@ -42,17 +42,17 @@ type estate struct {
 }
 
 var (
-	shared   []*estate
+	shared   []*fleet
 	sharedMu sync.Mutex
 
 	// modelled has one node with a modelled etcd, which has quorum. No test may touch it: see untouched.
-	modelled = sync.OnceValues(func() (*estate, error) {
+	modelled = sync.OnceValues(func() (*fleet, error) {
 		on, err := harness.Reserve(api.Dir)
 		if err != nil {
 			return nil, err
 		}
 
-		e := &estate{Estate: on}
+		e := &fleet{Fleet: on}
 
 		sharedMu.Lock()
 		shared = append(shared, e)
@@ -66,7 +66,7 @@ var (
 	})
 )
 
-func must(t *testing.T, open func() (*estate, error)) *estate {
+func must(t *testing.T, open func() (*fleet, error)) *fleet {
 	t.Helper()
 
 	e, err := open()
@@ -87,10 +87,10 @@ func closeAll() {
 }
 
 // fresh are machines of one test in maintenance mode, and a state that no object names yet.
-func fresh(t *testing.T, size int, change ...func(*node.Options)) *estate {
+func fresh(t *testing.T, size int, change ...func(*node.Options)) *fleet {
 	t.Helper()
 
-	e := &estate{Estate: harness.NewEstate(t)}
+	e := &fleet{Fleet: harness.NewFleet(t)}
 	t.Cleanup(e.stopKubernetes)
 
 	if err := e.boot(t.Context(), size, change...); err != nil {
@@ -101,7 +101,7 @@ func fresh(t *testing.T, size int, change ...func(*node.Options)) *estate {
 }
 
 // own are the machines of one test, whose etcd is real and runs.
-func own(t *testing.T, size int) *estate {
+func own(t *testing.T, size int) *fleet {
 	t.Helper()
 
 	e := fresh(t, size, harness.RealEtcd)
@@ -112,7 +112,7 @@ func own(t *testing.T, size int) *estate {
 	return e
 }
 
-func (e *estate) boot(ctx context.Context, size int, change ...func(*node.Options)) (err error) {
+func (e *fleet) boot(ctx context.Context, size int, change ...func(*node.Options)) (err error) {
 	if e.State, err = harness.NewState(cluster, e.Endpoint()); err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (e *estate) boot(ctx context.Context, size int, change ...func(*node.Option
 	return nil
 }
 
-func (e *estate) found(ctx context.Context) error {
+func (e *fleet) found(ctx context.Context) error {
 	err := e.Found(ctx)
 	e.mutations = e.Mutations()
 
@@ -226,14 +226,14 @@ func (e *env) canned() []byte {
 	return b
 }
 
-// request is a backup of the estate's cluster, encrypted for the identity of the test, made from the canned snapshot.
+// request is a backup of the fleet's cluster, encrypted for the identity of the test, made from the canned snapshot.
 func (e *env) request() backup.Request {
 	e.Helper()
 
 	data := e.canned()
-	b := e.estate.State.Bundle
+	b := e.fleet.State.Bundle
 
-	encoded, err := e.estate.State.Encode()
+	encoded, err := e.fleet.State.Encode()
 	if err != nil {
 		e.Fatal(err)
 	}
@@ -254,11 +254,11 @@ func (e *env) request() backup.Request {
 	}
 }
 
-// signer is the key of the estate's cluster.
+// signer is the key of the fleet's cluster.
 func (e *env) signer() *signature.Key {
 	e.Helper()
 
-	key, err := e.estate.State.Bundle.BackupKey()
+	key, err := e.fleet.State.Bundle.BackupKey()
 	if err != nil {
 		e.Fatal(err)
 	}
@@ -288,7 +288,7 @@ func (e *env) real(r *backup.Request) {
 	r.Snapshot = func(ctx context.Context) (out io.ReadCloser, err error) {
 		var all bytes.Buffer
 
-		err = e.estate.Ask(ctx, 0, func(n *talos.Node) error {
+		err = e.fleet.Ask(ctx, 0, func(n *talos.Node) error {
 			s, err := n.EtcdSnapshot(ctx, nil)
 			if err != nil {
 				return err
