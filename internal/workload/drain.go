@@ -131,7 +131,8 @@ func (c *Cluster) Uncordon(ctx context.Context, ref NodeRef) error {
 		return err
 	}
 
-	patch := []byte(`{"metadata":{"annotations":{"` + v1alpha1.CordonedAnnotation + `":null}},"spec":{"unschedulable":null}}`)
+	patch := []byte(`{"metadata":{"annotations":{"` + v1alpha1.CordonedAnnotation +
+		`":null}},"spec":{"unschedulable":null}}`)
 
 	_, err = c.client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
@@ -147,7 +148,8 @@ func (c *Cluster) cordon(ctx context.Context, n *corev1.Node) error {
 		return nil
 	}
 
-	patch := []byte(`{"metadata":{"annotations":{"` + v1alpha1.CordonedAnnotation + `":"true"}},"spec":{"unschedulable":true}}`)
+	patch := []byte(`{"metadata":{"annotations":{"` + v1alpha1.CordonedAnnotation +
+		`":"true"}},"spec":{"unschedulable":true}}`)
 
 	_, err := c.client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {

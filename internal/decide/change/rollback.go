@@ -96,10 +96,10 @@ func (in Input) noteUnfit() {
 	}
 }
 
-// MustRollBack reports whether a machine runs the system of an upgrade, had its time to become healthy, and is not. A
-// check without evidence, such as an API that does not respond, is no reason to reboot a healthy machine, and neither is
-// an etcd member that lags. answers is since when the node has responded, zero if that is not known; asked is the target
-// whose rollback was requested, empty for none.
+// MustRollBack reports whether a machine runs the system of an upgrade, had its time to become healthy, and is not.
+// A check without evidence, such as an API that does not respond, is no reason to reboot a healthy machine, and neither
+// is an etcd member that lags. answers is since when the node has responded, zero if that is not known; asked is the
+// target whose rollback was requested, empty for none.
 func MustRollBack(in Input, answers time.Time, asked string) bool {
 	c := in.Record.Change
 
