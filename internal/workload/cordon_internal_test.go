@@ -6,6 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
 // TestUncordon: only a node that the operator has cordoned becomes schedulable again, and one that was cordoned before
@@ -13,7 +15,7 @@ import (
 func TestUncordon(t *testing.T) {
 	t.Parallel()
 
-	ours := map[string]string{cordonedAnnotation: "true"}
+	ours := map[string]string{v1alpha1.CordonedAnnotation: "true"}
 
 	for name, c := range map[string]struct {
 		uuid        string
@@ -27,7 +29,7 @@ func TestUncordon(t *testing.T) {
 		"by the drain":                  {drain: true, writes: 2},
 		"by a user":                     {cordoned: true, want: true},
 		"by a user, before the drain":   {cordoned: true, drain: true, want: true},
-		"a user has taken the mark off": {annotations: map[string]string{cordonedAnnotation: ""}, cordoned: true, want: true},
+		"a user has taken the mark off": {annotations: map[string]string{v1alpha1.CordonedAnnotation: ""}, cordoned: true, want: true},
 		"another machine's":             {uuid: "other", annotations: ours, cordoned: true, want: true},
 		"schedulable":                   {},
 	} {

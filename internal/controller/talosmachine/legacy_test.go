@@ -31,7 +31,7 @@ func foundOlder(t *testing.T, controlPlanes int, version string) *env {
 	e := newEnv(t)
 	e.createGroups(3)
 
-	st, err := harness.NewState(cluster, e.estate.Endpoint())
+	st, err := harness.NewState(cluster, e.fleet.Endpoint())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,9 +91,9 @@ func (e *env) calls(name string) func() (methods []string, requests []any) {
 func (e *env) leads() string {
 	e.Helper()
 
-	e.estate.State = e.state()
+	e.fleet.State = e.state()
 
-	return e.estate.Nodes[e.estate.Leader(e.T)].Name()
+	return e.fleet.Nodes[e.fleet.Leader(e.T)].Name()
 }
 
 // gives asks that a machine whose etcd member led has given up the leadership, and done something else right after it.
