@@ -37,11 +37,11 @@ const (
 	// Next: the system at the address is not a healthy Talos node. Correct the address, or wipe the machine and boot it
 	// again. No field changes the limits; the machine is retried at increasing intervals, up to five minutes.
 	ReasonAnswerTooLarge = "AnswerTooLarge"
-	// ReasonAnswerInvalid: the node responded with another resource than the requested one, or with one that cannot be
+	// ReasonAnswerInvalid: the node responded with a resource other than the requested one, or with one that cannot be
 	// decoded. Nothing of the response was used.
 	//
-	// Next: the system at the address is not a healthy Talos node, or its Talos is newer than what the operator supports.
-	// Correct the address, or wipe the machine and boot it again; the log of the operator has what was sent instead.
+	// Next: if the node runs a Talos that is newer than what the operator supports, update the operator, and do not wipe
+	// the machine. Otherwise the system at the address is not a healthy Talos node: correct the address.
 	ReasonAnswerInvalid = "AnswerInvalid"
 	// ReasonNodeDiskFull: the node reports that its disk is out of space.
 	//

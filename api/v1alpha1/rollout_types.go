@@ -265,7 +265,7 @@ type MachineChange struct {
 	// +optional
 	Staged bool `json:"staged,omitempty"`
 	// replaces is what the node ran when the installer was started. It becomes previousSystem once the node has booted what
-	// replaces it; absent if the installer has failed. Kind Talos only.
+	// replaces it. Kind Talos only.
 	// +optional
 	Replaces *PreviousSystem `json:"replaces,omitempty"`
 	// booted is true once the node was observed running what the change brings. Kind Talos only.

@@ -26,12 +26,13 @@ const (
 	ReasonInvalid = "BackupInvalid"
 	// ReasonRecipients: a recipient cannot be parsed.
 	//
-	// Next: use `age1...` in the spec or in the Secret; a Secret is read again every 30 s.
+	// Next: correct the Secret, which is read again every 30 s. What the spec names is fixed: create another
+	// TalosEtcdBackup with `age1...`, or correct the schedule.
 	ReasonRecipients = "RecipientsInvalid"
 	// ReasonUnencrypted: there is no recipient, and the spec does not allow an unencrypted backup.
 	//
-	// Next: set a recipient, or `allowUnencrypted: true`: the state Secret is then readable by anyone with access to the
-	// store.
+	// Next: create another TalosEtcdBackup, or correct the schedule, with a recipient, or with `allowUnencrypted: true`:
+	// the state Secret is then readable by anyone with access to the store.
 	ReasonUnencrypted = "EncryptionRequired"
 	// ReasonSource: the node did not provide a snapshot.
 	//

@@ -36,9 +36,6 @@ func unwantedSystem(m *v1alpha1.TalosMachine) (unwanted, error) {
 	switch {
 	case previous == nil:
 		return unwanted{}, fmt.Errorf("%s cannot be rolled back: the operator has not upgraded it", m.Name)
-	case previous.Image == "":
-		return unwanted{}, fmt.Errorf("%s cannot be rolled back: an installer was started on it since its last upgrade, and "+
-			"may have overwritten Talos %s%s", m.Name, previous.TalosVersion, state(m))
 	case c != nil && c.Cause == v1alpha1.CauseRevert && c.Phase != v1alpha1.ChangeFailed:
 		return unwanted{}, fmt.Errorf("%s is being rolled back already", m.Name)
 	case m.Annotations[v1alpha1.RevertAnnotation] == previous.ReplacedBy:
@@ -48,6 +45,9 @@ func unwantedSystem(m *v1alpha1.TalosMachine) (unwanted, error) {
 			state(m))
 	case m.Status.TalosVersion == previous.TalosVersion && (c == nil || upgradesVersion(c)):
 		return unwanted{}, fmt.Errorf("%s runs Talos %s, which it ran before the upgrade", m.Name, previous.TalosVersion)
+	case previous.Image == "":
+		return unwanted{}, fmt.Errorf("%s cannot be rolled back: an installer was started on it since its last upgrade, and "+
+			"may have overwritten Talos %s%s", m.Name, previous.TalosVersion, state(m))
 	}
 
 	return unwanted{hash: previous.ReplacedBy, instead: "Talos " + previous.TalosVersion}, nil

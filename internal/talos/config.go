@@ -62,19 +62,14 @@ func configVersion(md *resource.Metadata) string {
 // decodeConfig decodes a configuration as a node has sent it.
 func decodeConfig(sent resource.Resource) (*config.MachineConfig, error) {
 	decoded, err := decode(sent)
-	if err != nil {
-		return nil, errConfigUnreadable // the cause may quote it
+	if out, ok := decoded.(*config.MachineConfig); err == nil && ok {
+		return out, nil
 	}
 
-	out, ok := decoded.(*config.MachineConfig)
-	if !ok {
-		return nil, errConfigUnreadable
-	}
-
-	return out, nil
+	return nil, errConfigUnreadable // the cause may quote it
 }
 
-var errConfigUnreadable = errors.New("it shows no config that can be read")
+var errConfigUnreadable error = &invalidError{config.MachineConfigType, "it cannot be decoded"}
 
 // configError returns an error of reading a configuration. An error that is not a response of the node comes from
 // decoding the configuration, and may quote it.

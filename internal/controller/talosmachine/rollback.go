@@ -91,7 +91,8 @@ func systemOf(p *v1alpha1.PreviousSystem) system { return system{p.TalosVersion,
 // what runs now. What is known of that stays: a machine that boots it all the same has fallen back.
 func (s *scope) overwritePrevious(act change.Act) {
 	previous := s.machine.Status.PreviousSystem
-	if act != change.Install && act != change.Upgrade || previous == nil || previous.ReplacedBy != s.systems.live.hash() {
+	installs := act == change.Install || act == change.Upgrade || act == change.Uninstall
+	if !installs || previous == nil || previous.ReplacedBy != s.systems.live.hash() {
 		return
 	}
 

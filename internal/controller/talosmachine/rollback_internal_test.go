@@ -69,7 +69,7 @@ func TestRevertSystem(t *testing.T) {
 // rolled back to it any more.
 func TestOverwritePrevious(t *testing.T) {
 	for act, image := range map[change.Act]string{
-		change.Install: "", change.Upgrade: "", change.Reboot: "old", change.Uninstall: "old", change.Rollback: "old",
+		change.Install: "", change.Upgrade: "", change.Reboot: "old", change.Uninstall: "", change.Rollback: "old",
 	} {
 		s := &scope{machine: &v1alpha1.TalosMachine{}}
 		s.systems = &systems{live: system{"v2", ""}, config: "hash"}

@@ -21,6 +21,7 @@ func (r *Reconciler) rollBackFailed(ctx context.Context, s *scope) (ctrl.Result,
 	o, c := s.controlPlane.Spec.Upgrade, s.machine.Status.Change
 
 	if o == nil || o.Rollback != v1alpha1.RollbackAutomatic || s.keeps() || s.systems == nil ||
+		s.facts == nil || // a node of which nothing is known is not unhealthy
 		!change.MustRollBack(r.systemInput(s), s.answersSince(), s.machine.Annotations[v1alpha1.RevertAnnotation]) {
 		return ctrl.Result{}, nil
 	}

@@ -87,13 +87,8 @@ func TestPrevious(t *testing.T) {
 		in.Pass = change.Pass{Failed: "exit code 1", Uncordoned: true}
 		in.Record.Intent = &v1alpha1.MachineIntent{Step: v1alpha1.StepReboot, BootID: in.BootID}
 
-		if c := change.NextTalos(in).Before.Change; c.Phase != v1alpha1.ChangeFailed || c.Replaces != nil {
-			t.Errorf("%s, failed: %+v", name, c)
-		}
-
-		in.Pass.Unsure = true
-		if c := change.NextTalos(in).Before.Change; c.Replaces == nil {
-			t.Errorf("%s, it may boot next: %+v", name, c)
+		if c := change.NextTalos(in).Before.Change; c.Phase != v1alpha1.ChangeFailed || c.Replaces == nil {
+			t.Errorf("%s, failed, a user may boot it: %+v", name, c)
 		}
 	}
 
@@ -101,9 +96,14 @@ func TestPrevious(t *testing.T) {
 		t.Errorf("no change: %+v", got)
 	}
 
-	in := upgraded(installed, phase(v1alpha1.ChangeFailed, time.Second), func(in *change.Input) { in.Record.Change.Replaces = &want })
+	in := upgraded(runs, phase(v1alpha1.ChangeFailed, time.Second), func(in *change.Input) { in.Record.Change.Replaces = &want })
 	if c := change.DescribeTalos(in, "installer:c", "installer:a", nil).Change; c.Replaces == nil || c.Replaces.ReplacedBy != "b" {
-		t.Errorf("what may boot next is forgotten: %+v", c)
+		t.Errorf("what may boot at any time is forgotten: %+v", c)
+	}
+
+	in.Runs.TalosVersion = "v2"
+	if c := change.DescribeTalos(in, "installer:c", "installer:a", nil).Change; c.Replaces != nil {
+		t.Errorf("something else runs: %+v", c)
 	}
 }
 

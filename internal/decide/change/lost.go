@@ -82,7 +82,7 @@ func (in Input) cameBack() Step {
 	message := in.returned()
 
 	if in.bootsWhatRuns() {
-		in.unstage()
+		in.Record.Change.Staged = false
 	}
 
 	in.found() // so that this is told once

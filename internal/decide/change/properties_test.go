@@ -152,6 +152,11 @@ func TestLegacyIsPermittedAnew(t *testing.T) {
 	in := upgraded(etcd, legacy, installed, intent(v1alpha1.StepInstall, 0))
 	in.Options.Reboots = true
 
+	if step := change.NextTalos(in); step.Act != change.Drain {
+		t.Errorf("not drained, got %s", step.Act)
+	}
+
+	in.Pass.Drained = true
 	if step := change.NextTalos(in); step.Act != change.Permit {
 		t.Errorf("got %s", step.Act)
 	}
@@ -159,5 +164,10 @@ func TestLegacyIsPermittedAnew(t *testing.T) {
 	in.Pass.Permitted = true
 	if step := change.NextTalos(in); step.Act != change.Upgrade {
 		t.Errorf("permitted, got %s", step.Act)
+	}
+
+	in.Options.Reboots = false
+	if step := change.NextTalos(in); step.Act == change.Upgrade {
+		t.Error("upgraded outside of the window")
 	}
 }

@@ -75,7 +75,7 @@ func (in *Input) settleAgain() {
 	c.Cause, c.Base, c.Target, c.Image, c.OldImage = v1alpha1.CauseSpec, c.Target, c.Base, c.OldImage, c.Image
 	c.Booted, c.UnfitSince = true, nil
 
-	in.unstage()
+	in.Record.Change.Staged = false
 	in.found()
 
 	for i, f := range c.Fields {

@@ -19,7 +19,7 @@ func DescribeTalos(in Input, image, oldImage string, fields []v1alpha1.FieldChan
 	// What another change has installed may still be the next to boot.
 	if was := in.Record.Change; was != nil && was.Kind == v1alpha1.ChangeTalos {
 		c.Staged, c.RollbackBoot = was.Staged && in.Live != was.Target, was.RollbackBoot
-		if c.Staged {
+		if in.stillReplaces(was) {
 			c.Replaces = was.Replaces
 		}
 	}
@@ -143,7 +143,7 @@ func NextTalos(in Input) Step {
 		return in.awaitGrant()
 	case in.reverts():
 		return in.rollBack()
-	case !in.Options.Reboots && !in.Record.intends(v1alpha1.StepInstall):
+	case !in.Options.Reboots && (in.Legacy || !in.Record.intends(v1alpha1.StepInstall)):
 		return in.giveBack("waiting for a time in which reboots are allowed")
 	case !Begun(c) && !in.Pass.Pulled:
 		return in.pullInstaller()
@@ -180,7 +180,7 @@ func (in Input) awaitGrant() Step {
 
 // install drains the node, installs the image and reboots, if the safety kernel permits it.
 func (in Input) install() Step {
-	c, begun := in.Record.Change, in.Record.intends(v1alpha1.StepInstall)
+	c, begun := in.Record.Change, in.Record.intends(v1alpha1.StepInstall) && !in.Legacy
 
 	if c.Drain && !begun && !in.Pass.Drained {
 		in.drain()
@@ -227,8 +227,13 @@ func (in Input) replace() {
 	c.Replaces.Image, c.Replaces.ReplacedBy = c.OldImage, c.Target
 }
 
-// unstage records that nothing of the change boots next.
-func (in Input) unstage() { in.Record.Change.Staged, in.Record.Change.Replaces = false, nil }
+// stillReplaces reports whether a machine runs what an installer of a change may have replaced, which may boot at any
+// time.
+func (in Input) stillReplaces(c *v1alpha1.MachineChange) bool {
+	was, runs := c.Replaces, in.Runs
+
+	return was != nil && was.TalosVersion == runs.TalosVersion && was.Schematic == runs.Schematic
+}
 
 // Previous returns what a machine ran before what it runs now: what its change has replaced, once the machine has
 // booted that, and otherwise what was recorded. An installer that fails, or whose system never boots, replaces nothing.
@@ -263,7 +268,8 @@ func (in Input) failTalos(message string) Step {
 	}
 
 	if !in.Pass.Unsure && !in.requested() {
-		in.unstage() // the boot loader is as it was
+		// The boot loader is as it was. What would have been replaced stays on record: a user may correct what has booted.
+		in.Record.Change.Staged = false
 	}
 
 	step := in.fail(message)

@@ -91,12 +91,13 @@ var deletable = map[string][]string{
 // Keeps says why an object stays although the manifests no longer have it; empty if it may be deleted. Only what Talos
 // or this operator brought is deleted: an object of the same name may be someone else's by now.
 func Keeps(live *unstructured.Unstructured) string {
-	key, annotations := KeyOf(live), live.GetAnnotations()
+	key := KeyOf(live)
+	keep, marked := live.GetAnnotations()[v1alpha1.KeepAnnotation]
 
 	switch {
 	case !slices.Contains(deletable[key.Group], key.Kind):
 		return "objects of this kind are never deleted"
-	case annotations[v1alpha1.KeepAnnotation] != "" && annotations[v1alpha1.KeepAnnotation] != "false":
+	case marked && keep != "false":
 		return "it has the annotation " + v1alpha1.KeepAnnotation
 	case Foreign(live) != "":
 		return "it belongs to the inventory " + Foreign(live)

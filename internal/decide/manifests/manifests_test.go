@@ -248,6 +248,7 @@ func TestKeeps(t *testing.T) {
 		"{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: a" + written + "}}":                                                                              "never deleted",
 		"{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: a" + written + "}}":                                                 "never deleted",
 		"{apiVersion: example.com/v1, kind: ConfigMap, metadata: {name: a" + written + "}}":                                                                         "never deleted",
+		"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {talos-operator.io/keep: ''}" + written + "}}":                                          "annotation talos-operator.io/keep",
 		"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {talos-operator.io/keep: 'true'}" + written + "}}":                                      "annotation talos-operator.io/keep",
 		"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {config.k8s.io/owning-inventory: mine}" + written + "}}":                                "belongs to the inventory mine",
 		"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, managedFields: [{manager: helm, operation: Update}]}}":                                               "neither Talos nor the operator",
