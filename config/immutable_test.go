@@ -29,7 +29,9 @@ const (
 
 // backupFields are the fields of the spec of a backup. A required one has no edit that removes it.
 func backupFields() map[string]backupField {
-	keys := func(name string) []v1alpha1.SecretKeyReference { return []v1alpha1.SecretKeyReference{{Name: name, Key: "k"}} }
+	keys := func(name string) []v1alpha1.SecretKeyReference {
+		return []v1alpha1.SecretKeyReference{{Name: name, Key: "k"}}
+	}
 	duration := func(d time.Duration) *metav1.Duration { return &metav1.Duration{Duration: d} }
 	verify := func(l v1alpha1.VerificationLevel) *v1alpha1.BackupVerification {
 		return &v1alpha1.BackupVerification{Level: l}
@@ -41,7 +43,9 @@ func backupFields() map[string]backupField {
 			other: func(s *v1alpha1.TalosEtcdBackupSpec) { s.ControlPlaneRef.Name = "other" },
 		},
 		"storage": {
-			value: func(s *v1alpha1.TalosEtcdBackupSpec) { s.Storage.S3 = &v1alpha1.S3Storage{Bucket: "backups", Prefix: "a"} },
+			value: func(s *v1alpha1.TalosEtcdBackupSpec) {
+				s.Storage.S3 = &v1alpha1.S3Storage{Bucket: "backups", Prefix: "a"}
+			},
 			other: func(s *v1alpha1.TalosEtcdBackupSpec) { s.Storage.S3 = &v1alpha1.S3Storage{Bucket: "backups"} },
 		},
 		"recipients": {

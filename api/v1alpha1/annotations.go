@@ -121,11 +121,15 @@ func Annotations() []Annotation {
 func ManagedAnnotations() []Annotation {
 	return []Annotation{
 		{
-			KeepAnnotation, []string{"objects of bootstrap manifests"}, "any, except `false`",
+			KeepAnnotation,
+			[]string{"objects of bootstrap manifests"},
+			"any, except `false`",
 			"the object stays when the manifests no longer have it", false,
 		},
 		{
-			CordonedAnnotation, []string{"Node"}, "`true`",
+			CordonedAnnotation,
+			[]string{"Node"},
+			"`true`",
 			"set by the operator while it has made the Node unschedulable: it makes only such Nodes schedulable again", false,
 		},
 	}

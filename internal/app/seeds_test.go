@@ -273,8 +273,12 @@ func TestSeedValues(t *testing.T) {
 	}
 
 	for _, path := range [][]string{
-		{"image", "repository"}, {"image", "pullPolicy"}, {"replicaCount"}, {"resources", "limits", "cpu"},
-		{"resources", "requests", "cpu"}, {"resources", "requests", "memory"},
+		{"image", "repository"},
+		{"image", "pullPolicy"},
+		{"replicaCount"},
+		{"resources", "limits", "cpu"},
+		{"resources", "requests", "cpu"},
+		{"resources", "requests", "memory"},
 	} {
 		have, _, err := unstructured.NestedFieldNoCopy(got, path...)
 		printed, found, _ := unstructured.NestedFieldNoCopy(want, path...)

@@ -129,8 +129,8 @@ func holders(held map[string]string) map[string]bool {
 	return out
 }
 
-// createAndKill creates all clusters, and kills a replica once half of them are ready. The other replicas finish what it
-// was doing.
+// createAndKill creates all clusters, and kills a replica once half of them are ready. The other replicas finish what
+// it was doing.
 func (s *sharded) createAndKill(ctx context.Context) error {
 	before := time.Now()
 

@@ -48,7 +48,7 @@ func (w *world) machine(name string) *v1alpha1.TalosMachine {
 	return m
 }
 
-// upToDate: a cluster was looked at as it is, and its groups are up to date.
+// upToDate: a cluster was observed as it is, and its groups are up to date.
 func (w *world) upToDate(cluster string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		k := &vitistackv1alpha1.KubernetesCluster{}

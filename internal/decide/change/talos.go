@@ -143,7 +143,7 @@ func NextTalos(in Input) Step {
 		return in.awaitGrant()
 	case in.reverts():
 		return in.rollBack()
-	case !in.Options.Reboots && (in.Legacy || !in.Record.intends(v1alpha1.StepInstall)):
+	case !in.Options.Reboots && !in.installing():
 		return in.giveBack("waiting for a time in which reboots are allowed")
 	case !Begun(c) && !in.Pass.Pulled:
 		return in.pullInstaller()
@@ -178,9 +178,12 @@ func (in Input) awaitGrant() Step {
 	return in.rest()
 }
 
+// installing reports whether an installer has begun, which may end whatever comes. A legacy one reboots by itself.
+func (in Input) installing() bool { return in.Record.intends(v1alpha1.StepInstall) && !in.Legacy }
+
 // install drains the node, installs the image and reboots, if the safety kernel permits it.
 func (in Input) install() Step {
-	c, begun := in.Record.Change, in.Record.intends(v1alpha1.StepInstall) && !in.Legacy
+	c, begun := in.Record.Change, in.installing()
 
 	if c.Drain && !begun && !in.Pass.Drained {
 		in.drain()
@@ -188,8 +191,8 @@ func (in Input) install() Step {
 		return in.holdOr(Drain)
 	}
 
-	// An installer that has begun is not interrupted; the reboot is permitted anew. A legacy one reboots by itself.
-	if step, holds := in.gate(); holds && (!begun || in.Pass.Installed || in.Legacy) {
+	// An installer that has begun is not interrupted; the reboot is permitted anew.
+	if step, holds := in.gate(); holds && (!begun || in.Pass.Installed) {
 		return step
 	}
 
