@@ -71,9 +71,9 @@ func (in Input) hiddenValues() []string {
 	return out
 }
 
-// hiddenOf lists the fields of a config that Secrets set, sorted. A config may have the document of a field and the
-// main document's fields for the same: before Talos 1.11, the size of a volume is in its document, and its passphrase
-// is not. So a document does not tell which of them has the value, and neither is shown.
+// hiddenOf lists the fields of a config that Secrets set, sorted. A field is in its document, or in the main one where
+// there is no such document. Volumes may be in both: before Talos 1.11, the size of one is in its document, and its
+// passphrase is not. So the document does not tell which of them has the value, and neither is shown.
 func hiddenOf(in Input, d *draft) []string {
 	out := slices.Clone(d.hidden)
 
@@ -83,11 +83,13 @@ func hiddenOf(in Input, d *draft) []string {
 		}
 
 		holds := func(doc docconfig.Document) bool { return documentID(doc) == s.Document }
-		if slices.ContainsFunc(d.known.Documents(), holds) {
+		has := slices.ContainsFunc(d.known.Documents(), holds)
+
+		if has {
 			out = append(out, Change{Document: s.Document, Path: s.Path}.Field())
 		}
 
-		if s.Legacy != "" {
+		if s.Legacy != "" && (!has || strings.HasPrefix(s.Legacy, "machine.systemDiskEncryption.")) {
 			out = append(out, Change{Path: s.Legacy}.Field())
 		}
 	}

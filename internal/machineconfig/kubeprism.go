@@ -15,8 +15,8 @@ func keepsKubePrism(in Input, base config.Provider) func(patch, *draft) error {
 			return nil
 		}
 
-		return p.refused("changes " + KubePrismField + ", which is fixed since the cluster was created: kube-proxy and " +
-			"flannel keep its address; remove it from the patch")
+		return p.refused("changes " + KubePrismField + ", which is fixed when a cluster is created: kube-proxy and flannel " +
+			"keep using its address; remove it from the patch, and set spec.kubePrism for a new cluster")
 	}
 }
 

@@ -336,11 +336,8 @@ func TestNetworkSecretsAreHidden(t *testing.T) {
 		version, network string
 		hidden           []string
 	}{
-		"documents": {
-			"v1.13.9", string(text),
-			[]string{"WireguardConfig/wg0: peers", "WireguardConfig/wg0: privateKey", "machine.network.interfaces"},
-		},
-		"legacy": {"v1.11.5", string(plain), []string{"machine.network.interfaces"}},
+		"documents": {"v1.13.9", string(text), []string{"WireguardConfig/wg0: peers", "WireguardConfig/wg0: privateKey"}},
+		"legacy":    {"v1.11.5", string(plain), []string{"machine.network.interfaces"}},
 	} {
 		in := plainInput(t, machineconfig.ControlPlane)
 		in.TalosVersion = tt.version

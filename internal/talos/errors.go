@@ -43,8 +43,8 @@ func classify(call, node string, err error) error {
 	}
 
 	if bad, invalid := errors.AsType[*invalidError](err); invalid {
-		return failure.Transient(v1alpha1.ReasonAnswerInvalid, fmt.Sprintf("%s returned something else than a valid %s for "+
-			"%s: is it a Talos node?", node, bad.typ, call), cause)
+		return failure.Transient(v1alpha1.ReasonAnswerInvalid, fmt.Sprintf("%s returned an invalid %s for %s; check "+
+			"that the address belongs to a Talos node", node, bad.typ, call), cause)
 	}
 
 	if isTrust(err) {

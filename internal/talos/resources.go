@@ -21,7 +21,7 @@ import (
 // operator. So each response is compared to its request before anything decodes it, and is decoded in decode alone.
 
 // ErrInvalid ends a call whose response is not what was requested, or cannot be decoded.
-var ErrInvalid = errors.New("the response is not a valid one of Talos")
+var ErrInvalid = errors.New("invalid response")
 
 // invalidError is ErrInvalid about a resource.
 type invalidError struct {

@@ -137,8 +137,6 @@ func (p *Plane) startAPIServer(ctx context.Context) error {
 		"--service-cluster-ip-range=10.0.0.0/24",
 		// Nothing runs here that makes service accounts and quota come to be.
 		"--disable-admission-plugins=ServiceAccount,ResourceQuota",
-		// As on some distributions: who names an owner whose deletion waits needs a right to it.
-		"--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
 		// This server has few clients, and fair queueing costs a share of every request.
 		"--enable-priority-and-fairness=false",
 		// Watches never end by themselves: without a period of their own, stopping would wait for them.

@@ -281,7 +281,8 @@ func TestLeaderIsKilled(t *testing.T) {
 	}
 
 	for _, wr := range writes {
-		if wr.Time.Before(acquired) {
+		// What the leader sent last may be read after its end, and is cut off then.
+		if wr.Time.Before(acquired) && wr.Code != http.StatusGatewayTimeout {
 			t.Errorf("without a leader somebody wrote %s", wr)
 		}
 	}

@@ -30,9 +30,9 @@ func (r right) String() string {
 
 const (
 	ownGroup = "talos-operator.io"
-	// Who names an owner whose deletion waits needs this right, without a request, where the API server has the admission
-	// plugin OwnerReferencesPermissionEnforcement, as that of the lab has.
-	blocksDeletion = "without it the API server refuses owners"
+	// Some distributions of Kubernetes enable the admission plugin OwnerReferencesPermissionEnforcement: there a client that
+	// names an owner whose deletion waits needs this right, without a request.
+	blocksDeletion = "asked for by an admission plugin"
 	// The tests of the controllers and of the manager run under the same roles, and fail without these.
 	told    = "TestRun of internal/controller/notification records what was sent"
 	pruned  = "TestKeptRecords of internal/controller/upgradehistory exceeds the number of records"

@@ -66,7 +66,7 @@ func checkOff(at *field.Path, fields string, has bool) field.ErrorList {
 		return nil
 	}
 
-	return field.ErrorList{field.Forbidden(at, "is off with enabled: false; remove "+fields+", or enabled")}
+	return field.ErrorList{field.Forbidden(at, "has enabled: false; remove "+fields+", or enabled")}
 }
 
 func checkRoots(root *field.Path, roots []api.TrustedRoot) field.ErrorList {
