@@ -370,8 +370,11 @@ func keepsAPause(t *testing.T) {
 	e := newFleet(t, "held")
 	e.operate()
 
+	// The operator writes the status meanwhile, so an update might come too late.
+	base := e.cp.DeepCopy()
 	e.cp.Annotations = map[string]string{v1alpha1.PausedAnnotation: "by hand"}
-	if err := e.client.Update(t.Context(), e.cp); err != nil {
+
+	if err := e.client.Patch(t.Context(), e.cp, client.MergeFrom(base)); err != nil {
 		t.Fatal(err)
 	}
 
