@@ -270,14 +270,14 @@ func TestLeader(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	r.becomes("both are held", evenly(2, 2))
+	// A Lease that was not renewed in time on a busy computer is in use again once it is.
+	r.becomes("both are held, and the Lease of the second is in use", func(held map[int]string) bool {
+		used, err := l.InUse(t.Context(), r.clock.Now())
 
-	held, err := l.InUse(t.Context(), r.clock.Now())
-	if err != nil || held != "op-1" {
-		t.Errorf("the Lease in use is %q, error %v", held, err)
-	}
+		return err == nil && used == "op-1" && evenly(2, 2)(held)
+	})
 
-	if held, err = l.InUse(t.Context(), r.clock.Now().Add(time.Hour)); err != nil || held != "" {
+	if held, err := l.InUse(t.Context(), r.clock.Now().Add(time.Hour)); err != nil || held != "" {
 		t.Errorf("an hour later it is %q, error %v", held, err)
 	}
 }
