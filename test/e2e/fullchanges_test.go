@@ -238,13 +238,13 @@ func (w *world) wantSecureBoot() {
 		})
 	}
 
-	w.inPlace("Secure Boot is wanted", func() {
+	w.inPlace("Secure Boot is required", func() {
 		w.editMachine(machine, func(m *v1alpha1.MachineEntry) {
 			m.Install = &v1alpha1.InstallOptions{ImageOptions: v1alpha1.ImageOptions{SecureBoot: new(true)}}
 		})
 	})
 	matches(false)
-	w.inPlace("Secure Boot is not wanted", func() {
+	w.inPlace("Secure Boot is not required", func() {
 		w.editMachine(machine, func(m *v1alpha1.MachineEntry) { m.Install = nil })
 	})
 	matches(true)

@@ -57,7 +57,7 @@ func (w *world) upToDate(cluster string) func(context.Context) error {
 		}
 
 		if k.Status.ObservedGeneration != k.Generation {
-			return errors.New("the KubernetesCluster has not been looked at")
+			return errors.New("the KubernetesCluster has not been observed")
 		}
 
 		return w.groupsUpToDate(cluster)(ctx)

@@ -96,7 +96,7 @@ func (e *env) leads() string {
 	return e.fleet.Nodes[e.fleet.Leader(e.T)].Name()
 }
 
-// gives asks that a machine whose etcd member led has given up the leadership, and done something else right after it.
+// gives asks that a machine whose etcd member led has forfeited the leadership, and done something else right after it.
 func (e *env) gives(name string, calls func() ([]string, []any), then string) {
 	e.Helper()
 
@@ -143,7 +143,7 @@ func TestLeadershipMoves(t *testing.T) {
 }
 
 // TestLegacyUpgrade: a node before Talos 1.13 is upgraded by the call that it has, with its data kept and never by
-// force, after its etcd member has given up the leadership.
+// force, after its etcd member has forfeited the leadership.
 func TestLegacyUpgrade(t *testing.T) {
 	e := foundOlder(t, 3, oldest)
 	name := e.leads()

@@ -73,9 +73,8 @@ func Unsent(in Input, message string) Step {
 func (in *Input) settleAgain() {
 	c := in.Record.Change
 	c.Cause, c.Base, c.Target, c.Image, c.OldImage = v1alpha1.CauseSpec, c.Target, c.Base, c.OldImage, c.Image
-	c.Booted, c.UnfitSince = true, nil
+	c.Booted, c.Staged, c.UnfitSince = true, false, nil
 
-	in.Record.Change.Staged = false
 	in.found()
 
 	for i, f := range c.Fields {
