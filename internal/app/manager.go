@@ -296,7 +296,7 @@ func setupControllers(ctx context.Context, mgr manager.Manager, o Options) error
 
 	series, err := metrics.Register(o.registry(), metrics.Sources{
 		Client: mgr.GetClient(), Clock: clock, Elected: mgr.Elected(), Part: o.shard != nil,
-		Streams: watcher.Streams,
+		Streams: watcher.Streams, Latency: pool.Latency,
 	})
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"context"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -41,6 +42,9 @@ var (
 	machineCondition = prometheus.NewDesc("talos_operator_machine_condition",
 		"A condition of a machine: 1 is True, 0 False, -1 Unknown. Absent where it has none.",
 		append(machineLabels[:3:3], "condition"), nil)
+	machineLatency = prometheus.NewDesc("talos_operator_machine_call_duration_seconds",
+		"How long a machine takes to respond to a small call, as a moving average. Absent while it is not connected.",
+		machineLabels, nil)
 	lastReconcile = prometheus.NewDesc("talos_operator_last_reconciliation_timestamp_seconds",
 		"When the last reconciliation of an object ended, as Unix time.", []string{"namespace", "name", "kind"}, nil)
 )
@@ -63,13 +67,15 @@ type Fleet struct {
 	Client client.Reader
 	passes *passes
 	part   bool
+	// latency is Sources.Latency.
+	latency func(machine string) (time.Duration, bool)
 }
 
 // Describe implements prometheus.Collector.
 func (Fleet) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		clusterPhase, planeInfo, planeCondition, planeMembers, groupMachines, groupReady, planMachines, machineInfo,
-		machineCondition, lastReconcile,
+		machineCondition, machineLatency, lastReconcile,
 	} {
 		ch <- d
 	}
@@ -117,9 +123,15 @@ func (f Fleet) Collect(ch chan<- prometheus.Metric) {
 	}
 
 	for i := range machines.Items {
-		alive[pass{"talosmachine", client.ObjectKeyFromObject(&machines.Items[i])}] = true
+		o := &machines.Items[i]
+		key := client.ObjectKeyFromObject(o)
+		alive[pass{"talosmachine", key}] = true
 
-		collectMachine(ch, &machines.Items[i])
+		collectMachine(ch, o)
+
+		if took, ok := f.latency(key.String()); ok {
+			gauge(ch, machineLatency, took.Seconds(), o.Namespace, o.Spec.ControlPlaneRef.Name, o.Name)
+		}
 	}
 
 	f.passes.collect(ch, alive, f.part)

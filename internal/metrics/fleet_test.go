@@ -47,10 +47,13 @@ func TestFleet(t *testing.T) {
 	machine.Status.Stage, machine.Status.TalosVersion, machine.Status.KubeletVersion = "running", "v1.13.8", "v1.36.1"
 	machine.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReachable, Status: metav1.ConditionTrue}}
 
+	silent := &v1alpha1.TalosMachine{ObjectMeta: named("silent")}
+	silent.Spec.ControlPlaneRef.Name, silent.Spec.Role = "c", v1alpha1.RoleWorker
+
 	elected := make(chan struct{})
 	close(elected)
 
-	own, _ := registered(t, fake.NewClientBuilder().WithScheme(scheme).WithObjects(cluster, plane, workers, machine).Build(),
+	own, _ := registered(t, fake.NewClientBuilder().WithScheme(scheme).WithObjects(cluster, plane, workers, machine, silent).Build(),
 		elected)
 
 	var got []string
@@ -73,7 +76,9 @@ func TestFleet(t *testing.T) {
 		"group_machines c c-web ns 5",
 		"group_ready_machines c  ns 2",
 		"group_ready_machines c c-web ns 1",
+		"machine_call_duration_seconds c m ns 0.02",
 		"machine_condition Reachable c m ns 1",
+		"machine_info c  silent ns worker   1",
 		"machine_info c v1.36.1 m ns worker running v1.13.8 1",
 		"rollout_machines_left c c-web ns Stopped 2",
 	}

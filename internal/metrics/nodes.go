@@ -11,7 +11,8 @@ import (
 )
 
 // nodeCalls has no label for the machine: a fleet of a thousand machines would have a million series.
-// talos_operator_machine_condition tells which ones do not respond.
+// talos_operator_machine_call_duration_seconds tells which ones are slow, talos_operator_machine_condition which ones
+// do not respond.
 var nodeCalls = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 	Name: "talos_operator_node_call_duration_seconds", Help: "Duration of calls to the Talos API of nodes.",
 	Buckets: []float64{0.005, 0.02, 0.1, 0.5, 1, 2.5, 5, 10, 30},

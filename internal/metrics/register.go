@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
@@ -21,6 +22,9 @@ type Sources struct {
 	Part bool
 	// Streams returns the state of the event streams of nodes.
 	Streams func() map[nodewatch.Mode]nodewatch.Streams
+	// Latency returns how long a node takes to respond, by the namespace and name of its TalosMachine, NAMESPACE/NAME;
+	// false if that is not known now.
+	Latency func(machine string) (time.Duration, bool)
 }
 
 // Register registers the metrics of the fleet, and returns the one that counts failed backups. Counters and histograms
@@ -30,7 +34,7 @@ func Register(r prometheus.Registerer, s Sources) (*Backups, error) {
 
 	for _, c := range []prometheus.Collector{
 		Clusters{Client: s.Client},
-		Fleet{Client: s.Client, passes: ended, part: s.Part},
+		Fleet{Client: s.Client, passes: ended, part: s.Part, latency: s.Latency},
 		Etcd{Client: s.Client, seen: observed, part: s.Part},
 		Streams{Read: s.Streams},
 		Upgrades{Client: s.Client},

@@ -85,6 +85,7 @@ func registered(t *testing.T, c client.Client, elected <-chan struct{}) (*promet
 		Streams: func() map[nodewatch.Mode]nodewatch.Streams {
 			return map[nodewatch.Mode]nodewatch.Streams{nodewatch.Secure: {Open: 5, Closed: 1, Lost: 7}}
 		},
+		Latency: func(machine string) (time.Duration, bool) { return 20 * time.Millisecond, machine != "ns/silent" },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unicode/utf8"
 
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
@@ -31,6 +32,8 @@ type Node struct {
 	// line is the TCP connection, calls counts the pending unary calls.
 	line  line
 	calls atomic.Int64
+	// latency is how long the node takes to respond.
+	latency latency
 
 	// streams counts the streams that use the connection; retired is true once the pool has removed it. Both belong to the
 	// pool.
@@ -58,7 +61,10 @@ func (n *Node) count(ctx context.Context, method string, req, reply any, cc *grp
 		opts = append(opts, grpc.WaitForReady(false)) // no other connection will be established
 	}
 
+	began := time.Now()
 	err := invoke(ctx, method, req, reply, cc, opts...)
+	n.latency.note(method, err, time.Since(began))
+
 	if err == nil {
 		n.pulse.beat()
 	}
