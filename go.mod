@@ -59,6 +59,7 @@ require (
 require (
 	github.com/Masterminds/sprig/v3 v3.3.0
 	github.com/a8m/envsubst v1.4.3
+	github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring v0.91.0
 )
 
 require (
