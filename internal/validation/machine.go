@@ -130,8 +130,9 @@ func Addresses(claims []Claim) Failures {
 	seen := map[netip.Addr][]use{}
 
 	for _, claim := range claims {
+		// A zone may be any text, and is known to one machine only.
 		addr, err := netip.ParseAddr(claim.Address)
-		if err != nil {
+		if err != nil || addr.Zone() != "" {
 			if claim.Field != "" {
 				failures = append(failures, Failure{
 					Field: claim.Field, Problem: fmt.Sprintf("%q is not an IP address", claim.Address),

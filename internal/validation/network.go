@@ -48,15 +48,24 @@ func Endpoint(field, endpoint string) Failures {
 		return fail("has an invalid port")
 	}
 
-	if _, err := netip.ParseAddr(u.Hostname()); err == nil {
-		return nil
-	}
-
-	if len(utilvalidation.IsDNS1123Subdomain(strings.ToLower(u.Hostname()))) > 0 {
-		return fail("has a host that is neither an IP address nor a DNS name")
+	if problem := hostProblem(u.Hostname()); problem != "" {
+		return fail(problem)
 	}
 
 	return nil
+}
+
+// hostProblem says why a host cannot be that of an endpoint; empty if it can. A zone may be any text, and is known to
+// one machine only.
+func hostProblem(host string) string {
+	switch addr, err := netip.ParseAddr(host); {
+	case err == nil && addr.Zone() != "":
+		return "has an address with a zone, which means something on one machine only"
+	case err != nil && len(utilvalidation.IsDNS1123Subdomain(strings.ToLower(host))) > 0:
+		return "has a host that is neither an IP address nor a DNS name"
+	}
+
+	return ""
 }
 
 // ClusterSubnets are the networks inside a cluster, and the addresses that must lie outside of them.
@@ -242,8 +251,9 @@ func CertSANs(field string, sans []string) Failures {
 	var failures Failures
 
 	for i, san := range sans {
-		_, err := netip.ParseAddr(san)
-		if err == nil || len(utilvalidation.IsDNS1123Subdomain(strings.ToLower(san))) == 0 ||
+		// A zone may be any text, and a certificate has none.
+		addr, err := netip.ParseAddr(san)
+		if err == nil && addr.Zone() == "" || len(utilvalidation.IsDNS1123Subdomain(strings.ToLower(san))) == 0 ||
 			len(utilvalidation.IsWildcardDNS1123Subdomain(strings.ToLower(san))) == 0 {
 			continue
 		}
