@@ -69,8 +69,7 @@ func readDocuments(t *testing.T, s *stack.Stack) {
 				continue
 			}
 
-			r.run(statement.String(), r.inLab(page, statement.Text))
-			r.run("after "+statement.String(), r.inLab(page, after[statement.Text]))
+			r.read(statement)
 		}
 	}
 
@@ -84,6 +83,23 @@ func readDocuments(t *testing.T, s *stack.Stack) {
 
 	if r.ran < 80 {
 		t.Errorf("only %d commands were run", r.ran)
+	}
+}
+
+// read runs a statement and what comes after it, and checks what they print.
+func (r *reader) read(s commands.Statement) {
+	r.t.Helper()
+
+	run := r.run
+	if refused[s.Text] {
+		run = r.refuse
+	}
+
+	printed := run(s.String(), r.inLab(s.Document, s.Text))
+	printed += r.run("after "+s.String(), r.inLab(s.Document, after[s.Text]))
+
+	if want := says[s.Text]; !strings.Contains(printed, want) {
+		r.t.Errorf("%s prints no %q:\n%s", s, want, printed)
 	}
 }
 
@@ -237,12 +253,36 @@ var shows = []string{
 // limit is how long a statement may take: as long as the waits in it.
 const limit = 6 * time.Minute
 
-func (r *reader) run(what, text string) {
+// run returns what a statement prints. It fails the test if a command of it fails.
+func (r *reader) run(what, text string) string {
+	r.t.Helper()
+
+	out, failed := r.execute(what, text)
+	if len(failed) > 0 {
+		r.t.Errorf("%s\n%s\n%s", what, strings.Join(failed, "\n"), out)
+	}
+
+	return out
+}
+
+// refuse returns what a statement prints. It fails the test if no command of it fails.
+func (r *reader) refuse(what, text string) string {
+	r.t.Helper()
+
+	out, failed := r.execute(what, text)
+	if len(failed) == 0 {
+		r.t.Errorf("%s is not refused:\n%s", what, out)
+	}
+
+	return out
+}
+
+func (r *reader) execute(what, text string) (out string, failed []string) {
 	r.t.Helper()
 
 	// What was shown once costs time and proves nothing when it is shown again.
 	if text == "" || r.seen[text] {
-		return
+		return "", nil
 	}
 
 	r.seen[text] = slices.ContainsFunc(shows, func(begin string) bool { return strings.HasPrefix(text, begin) })
@@ -268,9 +308,7 @@ func (r *reader) run(what, text string) {
 		r.t.Fatalf("%s: %v", what, result)
 	}
 
-	if len(r.failed) > 0 {
-		r.t.Errorf("%s\n%s\n%s", what, strings.Join(r.failed, "\n"), r.out.String())
-	}
+	failed, r.failed = r.failed, nil
 
-	r.failed = nil
+	return r.out.String(), failed
 }
