@@ -2,6 +2,7 @@ package shard
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -23,6 +24,7 @@ type Ledger struct {
 	removals map[place]uint64
 	arrivals map[string]uint64
 	verdicts map[place]verdict
+	searches map[place]chan struct{}
 }
 
 // place is the objects of one kind in a namespace.
@@ -30,6 +32,11 @@ type place struct{ kind, namespace string }
 
 // stamp changes with everything that may have made an object absent.
 type stamp struct{ lists, removals, arrivals uint64 }
+
+// covers says that nothing which an earlier stamp knows of is younger than this one.
+func (s stamp) covers(earlier stamp) bool {
+	return s.lists >= earlier.lists && s.removals >= earlier.removals && s.arrivals >= earlier.arrivals
+}
 
 // verdict is what was confirmed: outside of the cache are these objects of clusters of the shard, and no others.
 type verdict struct {
@@ -39,7 +46,10 @@ type verdict struct {
 
 // NewLedger returns a ledger in which nothing is confirmed.
 func NewLedger() *Ledger {
-	return &Ledger{removals: map[place]uint64{}, arrivals: map[string]uint64{}, verdicts: map[place]verdict{}}
+	return &Ledger{
+		removals: map[place]uint64{}, arrivals: map[string]uint64{}, verdicts: map[place]verdict{},
+		searches: map[place]chan struct{}{},
+	}
 }
 
 // NewInformer makes the informers of the cache of a shard: the ledger is told of each event before it reaches the
@@ -115,14 +125,35 @@ func (l *Ledger) now(p place) stamp {
 	return stamp{l.lists, l.removals[p], l.arrivals[p.namespace]}
 }
 
-// confirmed returns the strays of a place, and whether that is still what was confirmed.
+// search waits until no other search of a place is in progress, and begins one that lasts until end is called. While
+// clusters arrive, every pass would search otherwise, and most of them at the same time.
+func (l *Ledger) search(ctx context.Context, p place) (end func(), err error) {
+	l.mu.Lock()
+
+	turn, ok := l.searches[p]
+	if !ok {
+		turn = make(chan struct{}, 1)
+		l.searches[p] = turn
+	}
+
+	l.mu.Unlock()
+
+	select {
+	case turn <- struct{}{}:
+		return func() { <-turn }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("waiting for a list of %s objects of other shards: %w", p.kind, ctx.Err())
+	}
+}
+
+// confirmed returns the strays of a place, and whether they were looked for after a stamp was taken.
 func (l *Ledger) confirmed(p place, at stamp) ([]types.NamespacedName, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
 	v, ok := l.verdicts[p]
 
-	return v.strays, ok && v.at == at
+	return v.strays, ok && v.at.covers(at)
 }
 
 func (l *Ledger) confirm(p place, at stamp, strays []types.NamespacedName) {

@@ -225,6 +225,19 @@ func (v *View) strays(ctx context.Context, p place) ([]types.NamespacedName, err
 		return strays, nil
 	}
 
+	end, err := v.Ledger.search(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+
+	// Another pass may have looked meanwhile, and later than this one came.
+	if strays, ok := v.Ledger.confirmed(p, at); ok {
+		return strays, nil
+	}
+
+	at = v.Ledger.now(p)
+
 	mine, err := v.parents(ctx, p.namespace)
 	if err != nil {
 		return nil, err
