@@ -11,27 +11,42 @@ import (
 // sampleInterval is how often it is noted what each node does. What a node does takes seconds.
 const sampleInterval = 40 * time.Millisecond
 
-// installs are the calls during which a node works, by the ends of their names.
-var installs = []string{"Pull", "ImagePull", "Upgrade"}
+// pulls are the calls during which a node pulls an image, by the ends of their names.
+var pulls = []string{"Pull", "ImagePull"}
 
-// isBusy says that a node does something by itself: it pulls or installs an image, is off, boots, reboots or upgrades,
-// or waits for a service, a static pod or its Node object to become ready.
-func isBusy(n *node.Node) bool {
-	if s := n.Status(); !s.Powered || s.Stage != "running" || !s.Ready {
-		return true
+// work is what a node does by itself.
+type work int
+
+const (
+	// idle is nothing.
+	idle work = iota
+	// pulling an image, beside which a node serves as ever.
+	pulling
+	// working is to install an image, to be off, to boot, reboot or upgrade, or to wait for a service, a static pod or
+	// its Node object to become ready.
+	working
+)
+
+// workOf returns what a node does.
+func workOf(n *node.Node) work {
+	if s := n.Status(); !s.Powered || s.Stage != "running" || !s.Ready || n.Faults().Open("Upgrade") > 0 {
+		return working
 	}
 
-	for _, method := range installs {
+	for _, method := range pulls {
 		if n.Faults().Open(method) > 0 {
-			return true
+			return pulling
 		}
 	}
 
-	return false
+	return idle
 }
 
-// span is a time in which a machine was busy.
-type span struct{ from, to time.Time }
+// span is a time in which a machine did one thing.
+type span struct {
+	from, to time.Time
+	work     work
+}
 
 // machine is what a machine did.
 type machine struct {
@@ -54,7 +69,8 @@ type watched struct {
 
 	node    *node.Node
 	cluster string
-	since   time.Time // zero while it is not busy
+	work    work
+	since   time.Time // of the work
 }
 
 // observeBusy begins to watch the machines of a lab, which are in clusters already.
@@ -94,15 +110,17 @@ func (w *busyWatch) sample() {
 	defer w.mu.Unlock()
 
 	for _, m := range w.machines {
-		now := time.Now()
-
-		switch busy := isBusy(m.node); {
-		case busy && m.since.IsZero():
-			m.since = now
-		case !busy && !m.since.IsZero():
-			m.busy = append(m.busy, span{m.since, now})
-			m.since = time.Time{}
+		if now, does := time.Now(), workOf(m.node); does != m.work {
+			m.end(now)
+			m.work, m.since = does, now
 		}
+	}
+}
+
+// end adds what a machine has done since it began to do it.
+func (m *watched) end(now time.Time) {
+	if m.work != idle {
+		m.busy = append(m.busy, span{m.since, now, m.work})
 	}
 }
 
@@ -114,7 +132,7 @@ func (w *busyWatch) busyNow() int {
 	n := 0
 
 	for _, m := range w.machines {
-		if !m.since.IsZero() {
+		if m.work != idle {
 			n++
 		}
 	}
@@ -130,10 +148,7 @@ func (w *busyWatch) stop() map[string][]machine {
 	out := map[string][]machine{}
 
 	for _, m := range w.machines {
-		if !m.since.IsZero() {
-			m.busy = append(m.busy, span{m.since, time.Now()})
-		}
-
+		m.end(time.Now())
 		out[m.cluster] = append(out[m.cluster], m.machine)
 	}
 

@@ -12,7 +12,9 @@ type history struct {
 	took time.Duration
 	// budget is how many workers may be upgraded at a time.
 	budget int
-	// controlPlanes and workers are when each machine was busy. Machines that never were are left out.
+	// pulls are when each machine pulled images before the first machine did anything else. They do so side by side.
+	pulls [][]stretch
+	// controlPlanes and workers are when each machine was busy after that. Machines that never were are left out.
 	controlPlanes, workers [][]stretch
 }
 
@@ -22,14 +24,25 @@ type stretch struct{ from, to time.Duration }
 // newHistory cuts what machines did to the time of the upgrade.
 func newHistory(machines []machine, began, ended time.Time, budget int) history {
 	h := history{took: ended.Sub(began), budget: budget}
+	first := firstWork(machines, began)
 
 	for _, m := range machines {
-		var busy []stretch
+		var pulled, busy []stretch
 
 		for _, s := range m.busy {
-			if from, to := max(s.from.Sub(began), 0), min(s.to.Sub(began), h.took); from < to {
+			from, to := max(s.from.Sub(began), 0), min(s.to.Sub(began), h.took)
+
+			switch {
+			case from >= to:
+			case s.to.After(first):
 				busy = append(busy, stretch{from, to})
+			default:
+				pulled = append(pulled, stretch{from, to})
 			}
+		}
+
+		if len(pulled) > 0 {
+			h.pulls = append(h.pulls, pulled)
 		}
 
 		switch {
@@ -47,11 +60,31 @@ func newHistory(machines []machine, began, ended time.Time, budget int) history 
 	return h
 }
 
-// nodeTime is what the machines would have needed if the operator took no time: the control-plane machines one after
-// the other, then the first worker alone, as the canary, then the others in their order, the next one as soon as one of
+// firstWork is when the first machine did something else than to pull an image, after the beginning. It is the end of
+// time if none did.
+func firstWork(machines []machine, began time.Time) time.Time {
+	first := time.Unix(1<<40, 0)
+
+	for _, m := range machines {
+		for _, s := range m.busy {
+			if s.work == working && s.to.After(began) && s.from.Before(first) {
+				first = s.from
+			}
+		}
+	}
+
+	return first
+}
+
+// nodeTime is what the machines would have needed if the operator took no time: the pulls before the first machine
+// begins, side by side, as long as the slowest machine takes; then the control-plane machines one after the other, then the first worker alone, as the canary, then the others in their order, the next one as soon as one of
 // the budget is done.
 func (h history) nodeTime() time.Duration {
 	var total time.Duration
+
+	for _, pulled := range h.pulls {
+		total = max(total, sum(pulled))
+	}
 
 	for _, busy := range h.controlPlanes {
 		total += sum(busy)
@@ -78,7 +111,7 @@ func (h history) nodeTime() time.Duration {
 func (h history) idle() time.Duration {
 	bounds := []time.Duration{0, h.took}
 
-	for _, busy := range slices.Concat(h.controlPlanes, h.workers) {
+	for _, busy := range slices.Concat(h.pulls, h.controlPlanes, h.workers) {
 		for _, s := range busy {
 			bounds = append(bounds, s.from, s.to)
 		}
@@ -104,6 +137,10 @@ func (h history) idle() time.Duration {
 
 // at is how many machines may be busy at a moment, and how many are.
 func (h history) at(t time.Duration) (allowed, busy int) {
+	if n, busy := count(h.pulls, t); n > 0 {
+		return n, busy
+	}
+
 	if n, busy := count(h.controlPlanes, t); n > 0 {
 		return 1, busy
 	}
