@@ -171,7 +171,7 @@ RACED  := ./internal/talos/... ./internal/workload/... ./internal/backup ./inter
   ./internal/evidence/... \
   ./internal/controller/fair/... ./internal/controller/pace/... ./internal/controller/talosetcdbackupschedule/... ./internal/manifest/... \
   ./internal/liveness/... ./internal/metrics/... ./internal/schedule/... ./internal/validation/... ./internal/shard/...
-SOME   := ./internal/controller/talosmachine/... ./internal/controller/talosetcdrestore/... ./internal/cli \
+SOME   := ./internal/controller/talosmachine/... ./internal/controller/talosetcdrestore/... ./internal/cli ./internal/cli/output \
   ./internal/controller/taloscontrolplane/... ./internal/controller/talosetcdbackup/... ./internal/clusterstate/... ./internal/backup/verify/...
 WATCHED := ^(TestBootstrapOnce|TestOneAtATime|TestStaleNode|TestTry|TestStaged|TestIdle|TestAdopt|TestOneNode|TestHangingChild|$\
 TestHostileChild|TestStore|TestProtection|TestRelease|TestBackupList|TestExport|TestProgressLines|TestTeller|TestMemo|TestLeaderChangeMidStream|TestDeletionInTheMiddle)$$
@@ -180,7 +180,9 @@ TestHostileChild|TestStore|TestProtection|TestRelease|TestBackupList|TestExport|
 OTHERS := ./test/... ./lab/... $(SOME) ./api/... ./cmd/... ./config/... ./examples/... ./hack/... ./internal/app/... \
   ./internal/backup/child/... ./internal/backup/raise/... ./internal/backup/retention/... ./internal/backup/scratch/... \
   ./internal/backup/signature/... \
-  ./internal/check/... ./internal/cli/talconfig/... ./internal/clusterimport/... ./internal/configstore/... ./internal/condition/... ./internal/endpoint/... \
+  ./internal/check/... ./internal/cli/talconfig/... ./internal/cli/access ./internal/cli/backup ./internal/cli/change ./internal/cli/exit \
+  ./internal/cli/importer ./internal/cli/machine ./internal/cli/relocate ./internal/cli/session ./internal/cli/upgrade \
+  ./internal/clusterimport/... ./internal/configstore/... ./internal/condition/... ./internal/endpoint/... \
   ./internal/controller/kubernetescluster/... \
   ./internal/controller/frame/... ./internal/controller/group/... ./internal/controller/machine/... ./internal/controller/machineset/... \
   ./internal/pause/... ./internal/backup/scheduled/... ./internal/patchsource/... \

@@ -18,6 +18,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/internal/app"
 	"github.com/talos-operator/talos-operator/internal/cli"
+	"github.com/talos-operator/talos-operator/internal/cli/exit"
 	"github.com/talos-operator/talos-operator/internal/cli/talconfig"
 )
 
@@ -33,12 +34,12 @@ func main() {
 	defer stop()
 
 	if err := newCommand().ExecuteContext(ctx); err != nil {
-		if text := cli.Line(err); text != "" {
+		if text := exit.Line(err); text != "" {
 			fmt.Fprintln(os.Stderr, "Error:", text)
 		}
 
 		stop()
-		os.Exit(cli.ExitCode(err)) // stop was called
+		os.Exit(exit.CodeOf(err)) // stop was called
 	}
 }
 

@@ -1,87 +1,48 @@
-// Package cli contains the commands that users run against a management plane, one file per command. They access its
-// API server with the permissions of the user, and some access the nodes with the credentials in the state Secret.
+// Package cli puts the commands together that users run against a management plane. Each family of commands has a
+// package of its own. They access its API server with the permissions of the user, and some access the nodes with the
+// credentials in the state Secret.
 package cli
 
 import (
-	"errors"
-
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/talos-operator/talos-operator/internal/backup/verify"
-	"github.com/talos-operator/talos-operator/internal/text"
+	"github.com/talos-operator/talos-operator/internal/cli/access"
+	"github.com/talos-operator/talos-operator/internal/cli/backup"
+	"github.com/talos-operator/talos-operator/internal/cli/change"
+	"github.com/talos-operator/talos-operator/internal/cli/importer"
+	"github.com/talos-operator/talos-operator/internal/cli/machine"
+	"github.com/talos-operator/talos-operator/internal/cli/output"
+	"github.com/talos-operator/talos-operator/internal/cli/relocate"
+	"github.com/talos-operator/talos-operator/internal/cli/upgrade"
 )
-
-// Exit codes.
-const (
-	// CodeError: the command failed.
-	CodeError = 1
-)
-
-// ExitError ends the process with a particular exit code, for commands whose exit code is a result.
-type ExitError struct {
-	// Code of the process.
-	Code int
-	// Err is printed; nil if nothing more has to be printed.
-	Err error
-}
-
-// Error implements error.
-func (e *ExitError) Error() string {
-	if e.Err == nil {
-		return ""
-	}
-
-	return e.Err.Error()
-}
-
-// Unwrap returns the cause.
-func (e *ExitError) Unwrap() error { return e.Err }
-
-// ExitCode returns the exit code for an error.
-func ExitCode(err error) int {
-	var e *ExitError
-
-	switch {
-	case err == nil:
-		return 0
-	case errors.As(err, &e):
-		return e.Code
-	}
-
-	return CodeError
-}
-
-// Line returns the text of an error in one line.
-func Line(err error) string {
-	return text.Line(err.Error())
-}
 
 // Commands returns all commands of this package. Each has its own flags for the connection, as kubectl names them.
 // The build is that of the program.
 func Commands(streams genericiooptions.IOStreams, build Build) []*cobra.Command {
 	child := verify.NewCommand(streams.In, streams.Out) // for a program, and not for a person
-	streams.Out, streams.ErrOut = newShown(streams.Out), newShown(streams.ErrOut)
+	streams.Out, streams.ErrOut = output.NewShown(streams.Out), output.NewShown(streams.ErrOut)
 
 	return []*cobra.Command{
-		newPlanCommand(streams),
-		newConfigCommand(streams),
-		newNetworkCommand(streams),
-		newApproveCommand(streams),
-		newRevertCommand(streams),
-		newRollbackCommand(streams),
-		newRetryCommand(streams),
-		newReplaceCommand(streams),
-		newUpgradeCommand(streams),
-		newExportCommand(streams),
-		newImageCommand(streams),
-		newMoveCommand(streams),
-		newShardCommand(streams),
-		newImportCommand(streams),
+		change.NewPlanCommand(streams),
+		machine.NewConfigCommand(streams),
+		machine.NewNetworkCommand(streams),
+		change.NewApproveCommand(streams),
+		change.NewRevertCommand(streams),
+		change.NewRollbackCommand(streams),
+		change.NewRetryCommand(streams),
+		change.NewReplaceCommand(streams),
+		upgrade.NewCommand(streams),
+		access.NewExportCommand(streams),
+		machine.NewImageCommand(streams),
+		relocate.NewMoveCommand(streams),
+		relocate.NewShardCommand(streams),
+		importer.NewCommand(streams),
 		child,
 		newDatabaseRaiseCommand(),
-		newBackupCommand(streams),
-		newRecoverCommand(streams),
+		backup.NewCommand(streams),
+		backup.NewRecoverCommand(streams),
 		newVersionCommand(streams, build),
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/cli"
+	"github.com/talos-operator/talos-operator/internal/cli/exit"
 )
 
 // fromSecret has the control plane of a sample take a sysctl from a Secret, and other patches from the spec.
@@ -48,7 +49,7 @@ func exitCode(t *testing.T, args ...string) int {
 			cmd.SetArgs(args[1:])
 			cmd.SilenceUsage, cmd.SilenceErrors = true, true
 
-			return cli.ExitCode(cmd.ExecuteContext(t.Context()))
+			return exit.CodeOf(cmd.ExecuteContext(t.Context()))
 		}
 	}
 

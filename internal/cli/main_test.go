@@ -22,6 +22,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/backup/verify/verifytest"
 	"github.com/talos-operator/talos-operator/internal/cli"
+	"github.com/talos-operator/talos-operator/internal/cli/exit"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
 	"github.com/talos-operator/talos-operator/internal/talos"
@@ -155,10 +156,10 @@ func (s *shell) runWith(ctx context.Context, args ...string) (out, errOut, faile
 	program.SetArgs(args)
 
 	if err := program.ExecuteContext(ctx); err != nil {
-		failed = cli.Line(err)
+		failed = exit.Line(err)
 
-		if cli.ExitCode(err) == 0 || strings.Contains(failed, "\n") {
-			s.t.Errorf("exit code %d after %q", cli.ExitCode(err), failed)
+		if exit.CodeOf(err) == 0 || strings.Contains(failed, "\n") {
+			s.t.Errorf("exit code %d after %q", exit.CodeOf(err), failed)
 		}
 	}
 

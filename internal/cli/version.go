@@ -17,6 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/internal/app"
+	"github.com/talos-operator/talos-operator/internal/cli/output"
+	"github.com/talos-operator/talos-operator/internal/cli/session"
 	"github.com/talos-operator/talos-operator/internal/validation"
 )
 
@@ -90,15 +92,15 @@ type runningOperator struct {
 }
 
 type versionTeller struct {
-	*session
+	*session.Session
 
 	build    Build
-	output   output
+	output   output.Format
 	operator bool
 }
 
 func newVersionCommand(streams genericiooptions.IOStreams, build Build) *cobra.Command {
-	v := &versionTeller{session: newSession(streams), build: build}
+	v := &versionTeller{Session: session.New(streams), build: build}
 
 	cmd := &cobra.Command{
 		Use:   "version",
@@ -116,14 +118,14 @@ Lease of the leader election, which the user must be permitted to read.`,
 	}
 	cmd.Flags().BoolVar(&v.operator, "operator", false,
 		"also print the version of the operator in the management cluster; -n is the namespace that it runs in")
-	addOutput(cmd, &v.output)
+	output.AddFlag(cmd, &v.output)
 
-	return v.attach(cmd)
+	return v.Attach(cmd)
 }
 
 // run prints what is known of this program even if the cluster cannot be asked.
 func (v *versionTeller) run(ctx context.Context) error {
-	if err := v.output.validate(); err != nil {
+	if err := v.output.Validate(); err != nil {
 		return err
 	}
 
@@ -139,7 +141,7 @@ func (v *versionTeller) run(ctx context.Context) error {
 		result.Operator, failed = v.ask(ctx)
 	}
 
-	return errors.Join(v.output.print(v.Out, result, result.text), failed)
+	return errors.Join(v.output.Print(v.Out, result, result.text), failed)
 }
 
 func supportedVersions() (talos, kubernetes versionRange) {
@@ -152,14 +154,14 @@ func supportedVersions() (talos, kubernetes versionRange) {
 }
 
 func (v *versionTeller) ask(ctx context.Context) (*runningOperator, error) {
-	p, err := v.open()
+	p, err := v.Open()
 	if err != nil {
 		return nil, err
 	}
 
 	lease := &coordinationv1.Lease{}
-	if err := p.Get(ctx, client.ObjectKey{Namespace: p.namespace, Name: app.LeaseName}, lease); err != nil {
-		return nil, fmt.Errorf("reading the version of the operator in namespace %s: %w", p.namespace, err)
+	if err := p.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: app.LeaseName}, lease); err != nil {
+		return nil, fmt.Errorf("reading the version of the operator in namespace %s: %w", p.Namespace, err)
 	}
 
 	return leaderOf(lease)

@@ -9,7 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/talos-operator/talos-operator/internal/cli"
+	"github.com/talos-operator/talos-operator/internal/cli/exit"
+	"github.com/talos-operator/talos-operator/internal/cli/session"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	model "github.com/talos-operator/talos-operator/internal/talconfig"
 	"github.com/talos-operator/talos-operator/internal/talconfig/render"
@@ -98,7 +99,7 @@ func (a *applier) run(ctx context.Context) error {
 	case len(due) == 0:
 		return nil
 	case a.dryRun:
-		return &cli.ExitError{Code: codeChanges}
+		return &exit.Error{Code: codeChanges}
 	}
 
 	if err := a.confirm(); err != nil {
@@ -169,5 +170,5 @@ func (a *applier) confirm() error {
 		return nil
 	}
 
-	return cli.Confirm(a.IOStreams)
+	return session.Confirm(a.IOStreams)
 }

@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"github.com/talos-operator/talos-operator/internal/cli"
+	"github.com/talos-operator/talos-operator/internal/cli/exit"
 	"github.com/talos-operator/talos-operator/internal/cli/talconfig"
 	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/test/foreign"
@@ -129,7 +129,7 @@ func TestApply(t *testing.T) {
 	before := r.mutating()
 
 	out, _, err := r.run(append(words, "--dry-run")...)
-	if cli.ExitCode(err) != 2 || !strings.Contains(out, "3 nodes would change") || strings.Count(out, "reboots") != 3 ||
+	if exit.CodeOf(err) != 2 || !strings.Contains(out, "3 nodes would change") || strings.Count(out, "reboots") != 3 ||
 		strings.Contains(out, "hunter2") {
 		t.Errorf("a dry run: %s, %v", out, err)
 	}
@@ -203,7 +203,7 @@ func (r *running) interrupt(words []string) {
 	lost.Partition(false)
 
 	wait.For(r.t, "the node responds again", func(context.Context) error {
-		if _, _, err := r.run(append(words, "--dry-run")...); cli.ExitCode(err) != 2 {
+		if _, _, err := r.run(append(words, "--dry-run")...); exit.CodeOf(err) != 2 {
 			return errors.Join(errors.New("it does not"), err)
 		}
 

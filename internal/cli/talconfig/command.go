@@ -16,7 +16,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
 
-	"github.com/talos-operator/talos-operator/internal/cli"
+	"github.com/talos-operator/talos-operator/internal/cli/exit"
 	model "github.com/talos-operator/talos-operator/internal/talconfig"
 )
 
@@ -203,7 +203,7 @@ func readSmall(path string) ([]byte, error) {
 // done ends a command early if it was interrupted.
 func done(ctx context.Context) error {
 	if ctx.Err() != nil {
-		return &cli.ExitError{Code: cli.CodeError, Err: errors.New("interrupted")}
+		return &exit.Error{Code: exit.Failed, Err: errors.New("interrupted")}
 	}
 
 	return nil

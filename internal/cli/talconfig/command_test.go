@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"github.com/talos-operator/talos-operator/internal/cli"
+	"github.com/talos-operator/talos-operator/internal/cli/exit"
 	"github.com/talos-operator/talos-operator/internal/cli/talconfig"
 )
 
@@ -165,7 +165,7 @@ func TestDryRun(t *testing.T) {
 	dry := append(generate, "--dry-run")
 
 	out, _, err := f.run(dry...)
-	if cli.ExitCode(err) != 2 || !strings.Contains(out, "prod-cp-1.yaml (new)") {
+	if exit.CodeOf(err) != 2 || !strings.Contains(out, "prod-cp-1.yaml (new)") {
 		t.Errorf("got %s, %v", out, err)
 	}
 
@@ -182,7 +182,7 @@ func TestDryRun(t *testing.T) {
 	f.write("talconfig.yaml", strings.NewReplacer("a: node", "a: other", "hunter2hunter2", "hunter2hunter3").Replace(config))
 
 	out, _, err = f.run(dry...)
-	if cli.ExitCode(err) != 2 || !strings.Contains(out, "-machine.sysctls.a: node\n+machine.sysctls.a: other") ||
+	if exit.CodeOf(err) != 2 || !strings.Contains(out, "-machine.sysctls.a: node\n+machine.sysctls.a: other") ||
 		!strings.Contains(out, "machine.env.TOKEN: <redacted>") || strings.Contains(out, "hunter2") {
 		t.Errorf("got %s, %v", out, err)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/talos-operator/talos-operator/internal/cli"
+	"github.com/talos-operator/talos-operator/internal/cli/exit"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	model "github.com/talos-operator/talos-operator/internal/talconfig"
@@ -318,7 +318,7 @@ func (g *genconfig) printChanges(outputs []output) error {
 	fmt.Fprintf(g.Out, "%s would change, %s would not.\n", count(changed, "file"), count(len(outputs)-changed, "file"))
 
 	if changed > 0 {
-		return &cli.ExitError{Code: codeChanges}
+		return &exit.Error{Code: codeChanges}
 	}
 
 	return nil
