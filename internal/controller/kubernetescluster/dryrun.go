@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
@@ -34,32 +35,40 @@ func (s *scope) pending() []string {
 }
 
 func (s *scope) pendingMachines() []string {
-	var missing, changed, extra []string
-
-	wanted := s.machines()
-
-	for _, w := range wanted {
-		i := slices.IndexFunc(s.have, func(m vitistackv1alpha1.Machine) bool { return m.Name == w.Name })
-
-		switch {
-		case i < 0:
-			missing = append(missing, w.Name)
-		case !equality.Semantic.DeepEqual(s.have[i].Spec, w.Spec):
-			changed = append(changed, w.Name)
-		}
-	}
-
-	for i := range s.have {
-		m := &s.have[i]
-		if !slices.ContainsFunc(wanted, func(w *vitistackv1alpha1.Machine) bool { return w.Name == m.Name }) {
-			extra = append(extra, m.Name)
-		}
-	}
+	missing, changed, extra := compare(s.machines(), s.have, func(wanted, has *vitistackv1alpha1.Machine) bool {
+		return equality.Semantic.DeepEqual(wanted.Spec, has.Spec)
+	})
 
 	out := machineset.Acts(nil, "create the Machines", missing)
 	out = machineset.Acts(out, "change the Machines", changed)
 
 	return machineset.Acts(out, "take out the Machines", extra)
+}
+
+// compare returns the names of objects that are wanted and do not exist, that differ, and that exist and are not wanted.
+func compare[T any, P interface {
+	*T
+	client.Object
+}](wanted []P, have []T, equal func(wanted, has P) bool) (missing, changed, extra []string) {
+	for _, w := range wanted {
+		i := slices.IndexFunc(have, func(o T) bool { return P(&o).GetName() == w.GetName() })
+
+		switch {
+		case i < 0:
+			missing = append(missing, w.GetName())
+		case !equal(w, &have[i]):
+			changed = append(changed, w.GetName())
+		}
+	}
+
+	for i := range have {
+		name := P(&have[i]).GetName()
+		if !slices.ContainsFunc(wanted, func(w P) bool { return w.GetName() == name }) {
+			extra = append(extra, name)
+		}
+	}
+
+	return missing, changed, extra
 }
 
 // surplus are the machines that exist or are in service, and that the spec does not ask for.
@@ -93,27 +102,9 @@ func (s *scope) surplus() []string {
 }
 
 func (s *scope) pendingWorkers() []string {
-	var missing, changed, extra []string
-
-	wanted := s.workers()
-
-	for _, w := range wanted {
-		i := slices.IndexFunc(s.groups, func(g v1alpha1.TalosWorker) bool { return g.Name == w.Name })
-
-		switch {
-		case i < 0:
-			missing = append(missing, w.Name)
-		case !equality.Semantic.DeepEqual(s.groups[i].Spec, w.Spec):
-			changed = append(changed, w.Name)
-		}
-	}
-
-	for i := range s.groups {
-		g := &s.groups[i]
-		if !slices.ContainsFunc(wanted, func(w *v1alpha1.TalosWorker) bool { return w.Name == g.Name }) {
-			extra = append(extra, g.Name)
-		}
-	}
+	missing, changed, extra := compare(s.workers(), s.groups, func(wanted, has *v1alpha1.TalosWorker) bool {
+		return equality.Semantic.DeepEqual(wanted.Spec, has.Spec)
+	})
 
 	out := machineset.Acts(nil, "create the TalosWorkers", missing)
 	out = machineset.Acts(out, "change the TalosWorkers", changed)
