@@ -155,6 +155,11 @@ type TalosMachineStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Hostname string `json:"hostname,omitempty"`
+	// nodeName is the name that the kubelet of the node registers with, as Talos reports it: the hostname, or the fully
+	// qualified one. Empty until the node has reported it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	NodeName string `json:"nodeName,omitempty"`
 	// network is what the node reports about its network.
 	// +optional
 	Network *MachineNetworkStatus `json:"network,omitempty"`

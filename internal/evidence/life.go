@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
@@ -32,7 +33,8 @@ func (l Life) Sign(ctx context.Context, m *v1alpha1.TalosMachine) (string, error
 	}
 
 	// A machine that never joined Kubernetes has no Node there.
-	if m.Status.Hostname == "" {
+	name := cmp.Or(m.Status.NodeName, m.Status.Hostname)
+	if name == "" {
 		return "", nil
 	}
 
@@ -41,7 +43,7 @@ func (l Life) Sign(ctx context.Context, m *v1alpha1.TalosMachine) (string, error
 		return "", err
 	}
 
-	ready, err := cluster.Ready(ctx, workload.NodeRef{Name: m.Status.Hostname, UUID: m.Status.UUID})
+	ready, err := cluster.Ready(ctx, workload.NodeRef{Name: name, UUID: m.Status.UUID})
 	if err != nil || !ready {
 		return "", err
 	}

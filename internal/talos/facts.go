@@ -38,6 +38,8 @@ type Facts struct {
 	// Hostname and Addresses of the node.
 	Hostname  string
 	Addresses []string
+	// NodeName is the name that its kubelet registers with; empty if there is none yet, as in maintenance mode.
+	NodeName string
 	// TalosVersion that the node runs.
 	TalosVersion string
 	// KubeletVersion is the tag of the configured kubelet image.
@@ -158,6 +160,10 @@ func readNames(ctx context.Context, r *reader, f *Facts) {
 	); h != nil {
 		f.Hostname = h.TypedSpec().Hostname
 	}
+
+	if n := get[*k8s.Nodename](ctx, r, k8s.NamespaceName, k8s.NodenameType, k8s.NodenameID); n != nil {
+		f.NodeName = n.TypedSpec().Nodename
+	}
 }
 
 func readAddresses(ctx context.Context, r *reader, f *Facts) {
@@ -205,6 +211,7 @@ func (f *Facts) fit() error {
 	}{
 		{&f.Stage, 32},
 		{&f.Hostname, 253},
+		{&f.NodeName, 253},
 		{&f.TalosVersion, 64},
 		{&f.KubeletVersion, 64},
 		{&f.UUID, 64},

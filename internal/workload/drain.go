@@ -58,7 +58,7 @@ type DrainOptions struct {
 
 // NodeRef identifies the Node object of one machine.
 type NodeRef struct {
-	// Name of the node: the machine's hostname.
+	// Name that the machine's kubelet registers with.
 	Name string
 	// UUID of the machine's firmware. A Node with the name that was registered by another machine does not match.
 	UUID string
@@ -82,19 +82,73 @@ func (c *Cluster) node(ctx context.Context, ref NodeRef) (*corev1.Node, error) {
 	return n, nil
 }
 
+// NodeUnclearError means that the cluster does not say which Node is that of a machine.
+type NodeUnclearError struct {
+	// Why is half a sentence, for people.
+	Why string
+}
+
+// Error implements error.
+func (e *NodeUnclearError) Error() string { return "the Node of the machine is unknown: " + e.Why }
+
+// drained returns the Node to drain; nil if the machine has none: it never registered, or its Node was deleted. A Node
+// that another machine registered under its name, or that it registered under another name, is an error: pods may run
+// on the machine that a drain of this name does not find.
+func (c *Cluster) drained(ctx context.Context, ref NodeRef) (*corev1.Node, error) {
+	n, err := c.client.CoreV1().Nodes().Get(ctx, ref.Name, metav1.GetOptions{})
+
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, c.elsewhere(ctx, ref)
+	case err != nil:
+		return nil, fmt.Errorf("reading node %s: %w", ref.Name, err)
+	}
+
+	if have := n.Status.NodeInfo.SystemUUID; have != "" && ref.UUID != "" && !strings.EqualFold(have, ref.UUID) {
+		return nil, &NodeUnclearError{Why: fmt.Sprintf("the Node %s has the system UUID %.64s, and the machine %s",
+			ref.Name, have, ref.UUID)}
+	}
+
+	return n, nil
+}
+
+// elsewhere returns an error if the machine has registered under another name than the one that is missing.
+func (c *Cluster) elsewhere(ctx context.Context, ref NodeRef) error {
+	if ref.UUID == "" {
+		return nil
+	}
+
+	all, err := c.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+
+	for _, n := range all {
+		if strings.EqualFold(n.SystemUUID, ref.UUID) {
+			return &NodeUnclearError{Why: fmt.Sprintf("there is no Node %s, and the Node %s has the system UUID of the "+
+				"machine", ref.Name, n.Name)}
+		}
+	}
+
+	return nil
+}
+
 // Drain takes one step of a drain: it cordons the node and evicts every pod that has to leave. It returns the remaining
 // pods as namespace/name, with the reason if it is known; none means that the node is drained. Pods of DaemonSets and
-// static pods remain. A node that does not exist counts as drained.
+// static pods remain. Pods whose Node was deleted have to leave too: the kubelet may still run them. A machine of which
+// it is unknown which Node is its own is a NodeUnclearError.
 func (c *Cluster) Drain(ctx context.Context, ref NodeRef, o DrainOptions) ([]string, error) {
 	node := ref.Name
 
-	n, err := c.node(ctx, ref)
-	if n == nil || err != nil {
+	n, err := c.drained(ctx, ref)
+	if err != nil {
 		return nil, err
 	}
 
-	if err := c.cordon(ctx, n); err != nil {
-		return nil, err
+	if n != nil {
+		if err := c.cordon(ctx, n); err != nil {
+			return nil, err
+		}
 	}
 
 	pods, err := c.podsOn(ctx, node)

@@ -65,6 +65,18 @@ func (s *session) hostnameLocked() string {
 	return s.n.opts.Name
 }
 
+// nodeName is the name that the kubelet registers with: the hostname, or with machine.kubelet.registerWithFQDN the fully
+// qualified one.
+func (s *session) nodeName() string {
+	if cfg, ok := s.complete(); ok && cfg.Machine().Kubelet().RegisterWithFQDN() {
+		if h := cfg.NetworkHostnameConfig(); h != nil && h.Hostname() != "" {
+			return h.Hostname()
+		}
+	}
+
+	return s.hostname()
+}
+
 // clusterKey is what the node shares with the others of its cluster.
 func (s *session) clusterKey() (discovery.Key, bool) {
 	cfg, ok := s.complete()
@@ -161,7 +173,7 @@ func (s *session) showConfig() {
 	s.store.SetMachineType(cfg.Machine().Type())
 	s.store.SetHostname(s.hostname())
 	s.store.SetClusterInfo(cfg.Cluster().ID(), cfg.Cluster().Name())
-	s.store.SetNodename(s.hostname())
+	s.store.SetNodename(s.nodeName())
 	s.showPods()
 }
 

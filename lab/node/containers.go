@@ -114,7 +114,7 @@ func (s *session) containers(namespace string) []*machine.ContainerInfo {
 			cfg.Cluster().APIServer().Image(), cfg.Cluster().ControllerManager().Image(), cfg.Cluster().Scheduler().Image(),
 		}
 		for i, name := range configuration.StaticPods {
-			pod := "kube-system/" + name + "-" + s.hostname()
+			pod := "kube-system/" + name + "-" + s.nodeName()
 			add(pod+":"+name+":"+image.Digest(s.bootID + name)[7:19], pod, name, images[i])
 		}
 	}

@@ -30,7 +30,7 @@ func (s *session) uncordon(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, healthLimit)
 	defer cancel()
 
-	node, err := client.CoreV1().Nodes().Get(ctx, s.hostname(), metav1.GetOptions{})
+	node, err := client.CoreV1().Nodes().Get(ctx, s.nodeName(), metav1.GetOptions{})
 	if err != nil || node.Annotations[annotationCordoned] == "" {
 		return
 	}
@@ -51,7 +51,7 @@ func (s *session) patchNode(ctx context.Context, doing, patch string) {
 	defer cancel()
 
 	if _, err := client.CoreV1().Nodes().Patch(
-		ctx, s.hostname(), k8stypes.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{},
+		ctx, s.nodeName(), k8stypes.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{},
 	); err != nil {
 		s.logf("%s the node: %v", doing, err)
 	}

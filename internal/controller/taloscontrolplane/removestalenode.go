@@ -185,8 +185,9 @@ func (r *Reconciler) shown(s *scope, machines []v1alpha1.TalosMachine) []safety.
 		m := &machines[i]
 		st := &m.Status
 		out = append(out, safety.ClusterMachine{
-			Names: []string{m.Name, st.Hostname}, UUID: st.UUID, Addresses: append(st.Addresses, evidence.Address(m)),
-			Well: !deleting(m) && meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionReady),
+			Names: []string{m.Name, st.Hostname, st.NodeName}, UUID: st.UUID,
+			Addresses: append(st.Addresses, evidence.Address(m)),
+			Well:      !deleting(m) && meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionReady),
 		})
 	}
 
@@ -253,6 +254,7 @@ func (r *Reconciler) askMachine(ctx context.Context, ref talos.NodeRef, name str
 	}
 
 	return safety.ClusterMachine{
-		Names: []string{name, f.Hostname}, UUID: f.UUID, Addresses: append(f.Addresses, ref.Address), Well: f.Ready,
+		Names: []string{name, f.Hostname, f.NodeName}, UUID: f.UUID,
+		Addresses: append(f.Addresses, ref.Address), Well: f.Ready,
 	}, nil
 }

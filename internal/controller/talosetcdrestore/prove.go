@@ -1,6 +1,7 @@
 package talosetcdrestore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -162,7 +163,9 @@ func (r *Reconciler) kubelets(ctx context.Context, s *scope, cluster *workload.C
 			continue
 		}
 
-		alive, err := cluster.Alive(ctx, workload.NodeRef{Name: m.Status.Hostname, UUID: m.Status.UUID}, began)
+		ref := workload.NodeRef{Name: cmp.Or(m.Status.NodeName, m.Status.Hostname), UUID: m.Status.UUID}
+
+		alive, err := cluster.Alive(ctx, ref, began)
 		if err != nil {
 			return nil, nil, err
 		}

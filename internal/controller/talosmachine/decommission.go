@@ -256,7 +256,7 @@ func (r *Reconciler) depart(ctx context.Context, s *scope) error {
 		}
 	}
 
-	if s.machine.Status.Hostname != "" {
+	if s.nodeRef().Name != "" {
 		cluster, err := r.cluster(ctx, s)
 		if err != nil {
 			return err

@@ -3,6 +3,7 @@ package talosmachine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -35,14 +36,22 @@ func (r *Reconciler) drain(ctx context.Context, s *scope) error {
 	o := s.drainOptions()
 	late := r.Clock.Since(s.machine.Status.Intent.Since.Time) > o.Timeout.Duration
 
-	left, err := cluster.Drain(ctx, s.nodeRef(), workload.DrainOptions{
-		GracePeriodSeconds: grace(o), Force: late && o.OnTimeout == v1alpha1.DrainForce,
-	})
-	if err != nil {
-		return fmt.Errorf("draining %s: %w", s.machine.Name, err)
+	ref := workload.NodeRef{Name: s.kubeletName(), UUID: s.machine.Status.UUID}
+	if ref.Name == "" {
+		return s.nodeUnclear("Talos does not report yet which name its kubelet registers with", late, o)
 	}
 
+	left, err := cluster.Drain(ctx, ref, workload.DrainOptions{
+		GracePeriodSeconds: grace(o), Force: late && o.OnTimeout == v1alpha1.DrainForce,
+	})
+
+	var unclear *workload.NodeUnclearError
+
 	switch {
+	case errors.As(err, &unclear):
+		return s.nodeUnclear(unclear.Why, late, o)
+	case err != nil:
+		return fmt.Errorf("draining %s: %w", s.machine.Name, err)
 	case len(left) == 0, late && o.OnTimeout == v1alpha1.DrainSkip:
 		return nil
 	case late && o.OnTimeout == v1alpha1.DrainHold:
@@ -52,6 +61,32 @@ func (r *Reconciler) drain(ctx context.Context, s *scope) error {
 
 	return failure.Waiting(v1alpha1.ReasonDraining, fmt.Sprintf("waiting for %s to leave %s", change.List(left),
 		s.machine.Name), pollDrain)
+}
+
+// nodeUnclear holds a drain for which it is unknown which pods run on the machine, so that no pod can be proven to be
+// gone. Only what a user chose for a drain that does not end goes on without that.
+func (s *scope) nodeUnclear(why string, late bool, o v1alpha1.DrainOptions) error {
+	switch {
+	case !late:
+		return failure.Waiting(v1alpha1.ReasonDraining, fmt.Sprintf("waiting to know the Node of %s, whose pods have to "+
+			"leave: %s", s.machine.Name, why), pollDrain)
+	case o.OnTimeout == v1alpha1.DrainHold:
+		return failure.Waiting(v1alpha1.ReasonDrainHeld, fmt.Sprintf("%s is not drained after %s, because its Node is "+
+			"unknown: %s; let its kubelet register, delete a Node that is not its own, or set drain.onTimeout to Force or "+
+			"Skip", s.machine.Name, o.Timeout.Duration, why), retryHeld)
+	}
+
+	return nil
+}
+
+// kubeletName returns the name that the kubelet registers with, as the node reports it now, or else as it last did. The
+// hostname is no substitute: a Node that is not found under it may exist under another name, with pods.
+func (s *scope) kubeletName() string {
+	if s.facts != nil && s.facts.NodeName != "" {
+		return s.facts.NodeName
+	}
+
+	return s.machine.Status.NodeName
 }
 
 // drainOptions returns the options of the machine, else those of its group, else the defaults.
@@ -76,8 +111,9 @@ func (s *scope) drainOptions() v1alpha1.DrainOptions {
 	return out
 }
 
+// nodeRef returns the Node of the machine for what does no harm if there is none of that name.
 func (s *scope) nodeRef() workload.NodeRef {
-	return workload.NodeRef{Name: s.machine.Status.Hostname, UUID: s.machine.Status.UUID}
+	return workload.NodeRef{Name: cmp.Or(s.kubeletName(), s.machine.Status.Hostname), UUID: s.machine.Status.UUID}
 }
 
 func grace(o v1alpha1.DrainOptions) int {

@@ -210,3 +210,52 @@ func TestDrainTimeout(t *testing.T) {
 	})
 	e.leaves("w-0")
 }
+
+// TestDrainRegisteredName: the Node that is drained, and deleted in the end, is the one that the kubelet has registered,
+// also if its name is not the hostname. Nothing is reset while a pod runs there.
+func TestDrainRegisteredName(t *testing.T) {
+	const fqdn = "w-0.example.org"
+
+	assets, err := process.Assets()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	e := newEnv(t)
+	e.assets = assets
+	e.createGroups(1)
+	e.createState()
+	change(e, &v1alpha1.TalosWorker{}, group, func(g *v1alpha1.TalosWorker) {
+		g.Spec.ConfigPatches = []string{
+			"machine: {kubelet: {registerWithFQDN: true}}",
+			"apiVersion: v1alpha1\nkind: HostnameConfig\nhostname: " + fqdn + "\n",
+		}
+	})
+	e.boot("cp-0", 1, nil)
+	e.boot("w-0", 100, &v1alpha1.ObjectReference{Name: group})
+	e.bootstrap("cp-0")
+
+	m := e.until("w-0", "it is ready", func(m *v1alpha1.TalosMachine) bool { return m.Status.WorkingHash != "" })
+	if m.Status.NodeName != fqdn || m.Status.Hostname != "w-0" {
+		t.Errorf("Node %s of host %s", m.Status.NodeName, m.Status.Hostname)
+	}
+
+	pod := e.keep(fqdn)
+
+	e.takeOut("w-0", &v1alpha1.DrainOptions{Timeout: &metav1.Duration{Duration: time.Minute}})
+	e.holds("w-0", v1alpha1.ReasonDraining, "default/"+pod)
+
+	if !e.cordoned(fqdn) || !e.podExists(pod) {
+		t.Errorf("cordoned %t, the pod is there %t", e.cordoned(fqdn), e.podExists(pod))
+	}
+
+	change(e, &v1alpha1.TalosWorker{}, group, func(g *v1alpha1.TalosWorker) {
+		g.Spec.Drain = &v1alpha1.DrainOptions{OnTimeout: v1alpha1.DrainForce}
+	})
+	e.sleep(time.Minute + time.Second)
+	e.leaves("w-0")
+
+	if _, err := e.api().CoreV1().Nodes().Get(t.Context(), fqdn, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the Node object: %v", err)
+	}
+}

@@ -208,6 +208,10 @@ func copyFacts(st *v1alpha1.TalosMachineStatus, s *scope) {
 	f := s.facts
 	st.Stage, st.UnmetConditions = f.Stage, f.Unmet
 	st.Hostname, st.Addresses = f.Hostname, f.Addresses
+
+	// A node in maintenance mode has none, and its Node is still to be removed.
+	st.NodeName = cmp.Or(f.NodeName, st.NodeName)
+
 	st.TalosVersion, st.Image = f.TalosVersion, s.shownImage()
 
 	// Early in a boot a node does not tell it yet.
