@@ -48,7 +48,8 @@ const (
 	//
 	// Next: follow its reason. No machine of the control plane is disrupted meanwhile.
 	ConditionEtcdHealthy = "EtcdHealthy"
-	// ConditionUpToDate: the live machine configuration equals the desired one.
+	// ConditionUpToDate: the live machine configuration equals the desired one. After an edit a group is Unknown until all
+	// of its machines have been compared to the new spec.
 	//
 	// On: TalosControlPlane, TalosWorker, TalosMachine. Expected: True.
 	//

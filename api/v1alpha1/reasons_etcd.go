@@ -2,7 +2,7 @@ package v1alpha1
 
 // Reasons about etcd and the Kubernetes API.
 const (
-	// ReasonWaitingForMachines: some machines are not configured yet.
+	// ReasonWaitingForMachines: some machines are not configured yet, or not compared to the current spec.
 	//
 	// Next: wait; if it stays, follow the reasons of the machines that the message names.
 	ReasonWaitingForMachines = "WaitingForMachines"

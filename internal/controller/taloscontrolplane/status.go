@@ -279,7 +279,7 @@ func setUpToDate(s *scope, err error, set condition.Set) {
 		return
 	}
 
-	status, reason, message := rollout.Report(s.cp.Status.Plan, len(s.cp.Spec.Machines), s.machines)
+	status, reason, message := rollout.Report(s.cp, nil, s.cp.Status.Plan, len(s.cp.Spec.Machines), s.machines)
 	set.Put(v1alpha1.ConditionUpToDate, status, reason, message)
 }
 

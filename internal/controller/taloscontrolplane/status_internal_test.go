@@ -10,6 +10,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/condition"
+	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
@@ -90,6 +91,28 @@ func TestWaitsFor(t *testing.T) {
 		c := meta.FindStatusCondition(cp.Status.Conditions, v1alpha1.ConditionReady)
 		if c == nil || c.Reason != v1alpha1.ReasonWaitingForMachines || c.Message != tc.want {
 			t.Errorf("%s: %+v, want %q", name, c, tc.want)
+		}
+	}
+}
+
+// TestEditIsNotUpToDate: after an edit of the control plane, what machines have said about the spec before is not taken
+// for the new one.
+func TestEditIsNotUpToDate(t *testing.T) {
+	m := v1alpha1.TalosMachine{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	m.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionUpToDate, Status: metav1.ConditionTrue}}
+
+	cp := &v1alpha1.TalosControlPlane{ObjectMeta: metav1.ObjectMeta{Generation: 1}}
+	cp.Spec.Machines = []v1alpha1.MachineEntry{{Name: "a"}}
+	m.Status.ComparedTo = rollout.ComparedTo(cp, nil, &m)
+
+	for generation, want := range map[int64]metav1.ConditionStatus{1: metav1.ConditionTrue, 2: metav1.ConditionUnknown} {
+		cp.Generation, cp.Status.Conditions = generation, nil
+		s := &scope{cp: cp, machines: []v1alpha1.TalosMachine{m}, observed: true}
+
+		setUpToDate(s, nil, condition.Begin(&cp.Status.Conditions, generation))
+
+		if c := meta.FindStatusCondition(cp.Status.Conditions, v1alpha1.ConditionUpToDate); c == nil || c.Status != want {
+			t.Errorf("generation %d: %+v", generation, c)
 		}
 	}
 }

@@ -229,7 +229,7 @@ func (r *Reconciler) observeOnly(ctx context.Context, s *scope) (ctrl.Result, er
 			phases = append(phases, r.recordChange)
 		}
 
-		phases = append(phases, r.findFaults)
+		phases = append(phases, noteEqual, r.findFaults)
 	}
 
 	return s.blame(frame.Run(ctx, s, phases...))

@@ -1,7 +1,10 @@
 package talosmachine
 
 import (
+	"context"
 	"strings"
+
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/change"
@@ -16,6 +19,19 @@ func (s *scope) noteCompared() {
 	st := &s.machine.Status
 	st.ComparedTo = rollout.ComparedTo(s.controlPlane, s.worker, s.machine)
 	st.PatchesVersion = s.patches.Version
+}
+
+// noteEqual records that a paused machine without a change runs what the spec asks for, so that its group can say that
+// too. What differs is recorded with the change, once the machine is no longer paused.
+func noteEqual(_ context.Context, s *scope) (ctrl.Result, error) {
+	st := &s.machine.Status
+	same := s.systems == nil || s.systems.want == s.systems.live && !s.systems.untold
+
+	if s.compared && s.unsourced == nil && s.diff.Equal() && same && st.Change == nil && st.Intent == nil {
+		s.noteCompared()
+	}
+
+	return ctrl.Result{}, nil
 }
 
 // input returns the evidence of this reconciliation for decisions about the change.

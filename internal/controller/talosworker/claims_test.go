@@ -25,6 +25,7 @@ import (
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/condition"
 	"github.com/talos-operator/talos-operator/internal/controller/talosworker"
+	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 )
 
 // node is the real state of a node, and whether the controller of its machine observes it.
@@ -148,6 +149,7 @@ func (e *fleet) pass() {
 		}
 
 		m.Status.Conditions = nil
+		m.Status.ComparedTo = rollout.ComparedTo(&v1alpha1.TalosControlPlane{}, e.worker(), m)
 
 		for kind, is := range n.conditions() {
 			meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{

@@ -16,7 +16,10 @@ func TestRefusalBelow(t *testing.T) {
 		Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonConfigRefused, Message: "no such field",
 	}}
 
-	s := &scope{worker: &v1alpha1.TalosWorker{}, listed: true, machines: []v1alpha1.TalosMachine{refuses}}
+	s := &scope{
+		worker: &v1alpha1.TalosWorker{}, controlPlane: &v1alpha1.TalosControlPlane{}, listed: true,
+		machines: []v1alpha1.TalosMachine{refuses},
+	}
 	s.worker.Spec.Machines = []v1alpha1.MachineEntry{{Name: "w-0"}}
 
 	computeStatus(s, nil)

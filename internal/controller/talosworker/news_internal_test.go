@@ -38,7 +38,10 @@ func TestRebootsAreNoNews(t *testing.T) {
 			return err
 		}
 
-		s := &scope{worker: w, base: w.DeepCopy(), machines: []v1alpha1.TalosMachine{m}, listed: true, valid: true}
+		s := &scope{
+			worker: w, base: w.DeepCopy(), controlPlane: &v1alpha1.TalosControlPlane{},
+			machines: []v1alpha1.TalosMachine{m}, listed: true, valid: true,
+		}
 
 		_, err := r.finish(t.Context(), s, ctrl.Result{}, nil)
 

@@ -168,7 +168,8 @@ func setUpToDate(s *scope, err error, listed []v1alpha1.TalosMachine, set condit
 			" left the list; "+s.scaling)
 	default:
 		// Whether a spec that was not checked can be applied is unknown.
-		status, reason, message := rollout.Report(s.worker.Status.Plan, len(s.worker.Spec.Machines), listed)
+		status, reason, message := rollout.Report(
+			s.controlPlane, s.worker, s.worker.Status.Plan, len(s.worker.Spec.Machines), listed)
 		if s.valid || status != metav1.ConditionTrue {
 			set.Put(v1alpha1.ConditionUpToDate, status, reason, message)
 		}

@@ -10,11 +10,13 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/condition"
+	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
 func machineWith(name string, status metav1.ConditionStatus) v1alpha1.TalosMachine {
 	m := v1alpha1.TalosMachine{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	m.Status.ComparedTo = rollout.ComparedTo(&v1alpha1.TalosControlPlane{}, &v1alpha1.TalosWorker{}, &m)
 
 	if status != "" {
 		for _, kind := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionReachable, v1alpha1.ConditionUpToDate} {
@@ -53,7 +55,10 @@ func TestStatusClaimsNothing(t *testing.T) {
 		},
 	} {
 		w := &v1alpha1.TalosWorker{Spec: v1alpha1.TalosWorkerSpec{Machines: []v1alpha1.MachineEntry{{Name: "a"}, {Name: "b"}}}}
-		s := &scope{worker: w, base: w.DeepCopy(), machines: tc.machines, listed: true, valid: tc.err == nil}
+		s := &scope{
+			worker: w, base: w.DeepCopy(), controlPlane: &v1alpha1.TalosControlPlane{}, machines: tc.machines, listed: true,
+			valid: tc.err == nil,
+		}
 
 		computeStatus(s, tc.err)
 
@@ -80,6 +85,34 @@ func TestStatusClaimsNothing(t *testing.T) {
 	for _, c := range w.Status.Conditions {
 		if c.Type != v1alpha1.ConditionReconciling && c.Status != metav1.ConditionUnknown {
 			t.Errorf("claimed without a list of machines: %+v", c)
+		}
+	}
+}
+
+// TestEditIsNotUpToDate: after an edit of the group or of its control plane, what machines have said about the spec
+// before is not taken for the new one.
+func TestEditIsNotUpToDate(t *testing.T) {
+	for name, tc := range map[string]struct {
+		worker, controlPlane int64
+		want                 metav1.ConditionStatus
+	}{
+		"no edit":                  {0, 0, metav1.ConditionTrue},
+		"of the group":             {1, 0, metav1.ConditionUnknown},
+		"of its control plane":     {0, 1, metav1.ConditionUnknown},
+		"of both at the same time": {1, 1, metav1.ConditionUnknown},
+	} {
+		w := &v1alpha1.TalosWorker{Spec: v1alpha1.TalosWorkerSpec{Machines: []v1alpha1.MachineEntry{{Name: "a"}}}}
+		s := &scope{
+			worker: w, base: w.DeepCopy(), controlPlane: &v1alpha1.TalosControlPlane{}, listed: true, valid: true,
+			machines: []v1alpha1.TalosMachine{machineWith("a", metav1.ConditionTrue)},
+		}
+		w.Generation, s.controlPlane.Generation = tc.worker, tc.controlPlane
+
+		computeStatus(s, nil)
+
+		c := meta.FindStatusCondition(w.Status.Conditions, v1alpha1.ConditionUpToDate)
+		if c.Status != tc.want || c.ObservedGeneration != tc.worker {
+			t.Errorf("%s: %+v", name, c)
 		}
 	}
 }
@@ -144,7 +177,10 @@ func TestWaitsFor(t *testing.T) {
 		},
 	} {
 		w := &v1alpha1.TalosWorker{Spec: v1alpha1.TalosWorkerSpec{Machines: []v1alpha1.MachineEntry{{Name: "a"}, {Name: "b"}}}}
-		s := &scope{worker: w, base: w.DeepCopy(), machines: tc.machines, extra: tc.extra, listed: true, valid: true}
+		s := &scope{
+			worker: w, base: w.DeepCopy(), controlPlane: &v1alpha1.TalosControlPlane{}, machines: tc.machines, extra: tc.extra,
+			listed: true, valid: true,
+		}
 
 		computeStatus(s, nil)
 

@@ -20,17 +20,19 @@ var reasons = map[v1alpha1.PlanPhase]string{
 }
 
 // Report returns the condition UpToDate of a group with the given number of machines. It is True only if every machine
-// exists and reports itself as up to date: a machine that was never observed, or is not configured yet, is not up to
-// date.
+// exists and reports itself as up to date with the current specs of its control plane and of its worker group (nil for
+// a control plane): a machine that was never observed, or is not configured yet, is not up to date, and neither is one
+// that was last compared to the spec before an edit.
 func Report(
-	plan *v1alpha1.PlanStatus, size int, machines []v1alpha1.TalosMachine,
+	cp *v1alpha1.TalosControlPlane, w *v1alpha1.TalosWorker, plan *v1alpha1.PlanStatus, size int,
+	machines []v1alpha1.TalosMachine,
 ) (status metav1.ConditionStatus, reason, message string) {
 	if plan != nil {
 		return metav1.ConditionFalse, reasons[plan.Phase],
 			fmt.Sprintf("plan %s (%s)", plan.ID, progress(plan)) + change.After(": ", plan.Message)
 	}
 
-	var differ, unknown []string
+	var differ, unknown, before []string
 
 	for i := range machines {
 		c := meta.FindStatusCondition(machines[i].Status.Conditions, v1alpha1.ConditionUpToDate)
@@ -41,6 +43,10 @@ func Report(
 
 			continue
 		case c.Status == metav1.ConditionTrue:
+			if machines[i].Status.ComparedTo != ComparedTo(cp, w, &machines[i]) {
+				before = append(before, machines[i].Name)
+			}
+
 			continue
 		}
 
@@ -56,6 +62,7 @@ func Report(
 	}
 
 	slices.Sort(unknown)
+	slices.Sort(before)
 
 	switch {
 	case len(differ) > 0:
@@ -63,6 +70,9 @@ func Report(
 	case len(unknown) > 0:
 		return metav1.ConditionUnknown, v1alpha1.ReasonWaitingForMachines,
 			"not yet observed: " + kube.Shorten(strings.Join(unknown, ", "), longestList)
+	case len(before) > 0:
+		return metav1.ConditionUnknown, v1alpha1.ReasonWaitingForMachines,
+			"not yet compared to the current spec: " + kube.Shorten(strings.Join(before, ", "), longestList)
 	case len(machines) < size:
 		return metav1.ConditionUnknown, v1alpha1.ReasonWaitingForMachines, "machines are being created"
 	}

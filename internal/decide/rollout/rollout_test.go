@@ -459,6 +459,12 @@ func TestReport(t *testing.T) {
 		},
 		{"no machine yet", nil, nil, metav1.ConditionUnknown, "WaitingForMachines", "machines are being created"},
 		{
+			"one that has not seen an edit yet", nil, machines{
+				machine("a", condition(metav1.ConditionTrue, "UpToDate")),
+				machine("b", condition(metav1.ConditionTrue, "UpToDate"), notCompared),
+			}, metav1.ConditionUnknown, "WaitingForMachines", "not yet compared to the current spec: b",
+		},
+		{
 			"one machine", nil,
 			machines{machine("a", condition(metav1.ConditionFalse, "Drifted")), machine("b")},
 			metav1.ConditionFalse, "Drifted", "a: says Drifted",
@@ -474,7 +480,7 @@ func TestReport(t *testing.T) {
 			"plan p (a Done, b Running, 2 Pending): b is sick",
 		},
 	} {
-		status, reason, message := rollout.Report(tc.plan, max(1, len(tc.machines)), tc.machines)
+		status, reason, message := rollout.Report(controlPlane(), nil, tc.plan, max(1, len(tc.machines)), tc.machines)
 		if status != tc.status || reason != tc.reason || message != tc.message {
 			t.Errorf("%s: %s: %s: %s", tc.name, status, reason, message)
 		}
@@ -484,7 +490,7 @@ func TestReport(t *testing.T) {
 		v1alpha1.PlanAwaitingApproval: v1alpha1.ReasonAwaitingApproval, v1alpha1.PlanWaiting: v1alpha1.ReasonRolloutWaiting,
 		v1alpha1.PlanRollingOut: v1alpha1.ReasonRollingOut, v1alpha1.PlanStopped: v1alpha1.ReasonRolloutStopped,
 	} {
-		if _, got, _ := rollout.Report(&v1alpha1.PlanStatus{Phase: phase}, 0, nil); got != reason {
+		if _, got, _ := rollout.Report(controlPlane(), nil, &v1alpha1.PlanStatus{Phase: phase}, 0, nil); got != reason {
 			t.Errorf("%s shows as %s", phase, got)
 		}
 	}
