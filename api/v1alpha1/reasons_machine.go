@@ -210,14 +210,16 @@ const (
 	//
 	// Next: wait for the workers; if it does not end, follow their reasons.
 	ReasonWaitingForWorkers = "WaitingForWorkers"
-	// ReasonDraining: pods are being evicted from the node.
+	// ReasonDraining: pods are being evicted from the node, or it is not known yet which Node is that of the machine.
 	//
 	// Next: wait.
 	ReasonDraining = "Draining"
-	// ReasonDrainHeld: pods were not evicted in time, and the drain is blocked; the message names them.
+	// ReasonDrainHeld: pods were not evicted in time, or the Node of the machine is unknown, and the drain is blocked; the
+	// message says which.
 	//
 	// Next: move the named pods, relax the PodDisruptionBudgets that block them, or set `drain.onTimeout` of the group
-	// to Force or Skip: it takes effect at once.
+	// to Force or Skip: it takes effect at once. An unknown Node: let the kubelet register, or delete the Node that the
+	// message names if no machine has it.
 	ReasonDrainHeld = "DrainHeld"
 	// ReasonLeavingEtcd: the node's member is leaving etcd.
 	//
