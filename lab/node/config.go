@@ -65,8 +65,8 @@ func (s *session) hostnameLocked() string {
 	return s.n.opts.Name
 }
 
-// nodeName is the name that the kubelet registers with: the hostname, or with machine.kubelet.registerWithFQDN the fully
-// qualified one.
+// nodeName is the name that the kubelet registers with: the hostname, or with machine.kubelet.registerWithFQDN the
+// fully qualified one.
 func (s *session) nodeName() string {
 	if cfg, ok := s.complete(); ok && cfg.Machine().Kubelet().RegisterWithFQDN() {
 		if h := cfg.NetworkHostnameConfig(); h != nil && h.Hostname() != "" {
