@@ -160,10 +160,6 @@ func readNames(ctx context.Context, r *reader, f *Facts) {
 	); h != nil {
 		f.Hostname = h.TypedSpec().Hostname
 	}
-
-	if n := get[*k8s.Nodename](ctx, r, k8s.NamespaceName, k8s.NodenameType, k8s.NodenameID); n != nil {
-		f.NodeName = n.TypedSpec().Nodename
-	}
 }
 
 func readAddresses(ctx context.Context, r *reader, f *Facts) {
@@ -183,6 +179,13 @@ func readAddresses(ctx context.Context, r *reader, f *Facts) {
 func readKubernetes(ctx context.Context, r *reader, f *Facts) {
 	if k := get[*k8s.KubeletSpec](ctx, r, k8s.NamespaceName, k8s.KubeletSpecType, k8s.KubeletID); k != nil {
 		f.KubeletVersion = imageTag(k.TypedSpec().Image)
+		f.NodeName = overriddenName(k.TypedSpec().Args)
+	}
+
+	if f.NodeName == "" {
+		if n := get[*k8s.Nodename](ctx, r, k8s.NamespaceName, k8s.NodenameType, k8s.NodenameID); n != nil {
+			f.NodeName = n.TypedSpec().Nodename
+		}
 	}
 
 	if e := get[*etcd.Member](ctx, r, etcd.NamespaceName, etcd.MemberType, etcd.LocalMemberID); e != nil {

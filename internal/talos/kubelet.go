@@ -3,8 +3,12 @@ package talos
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
+
+	"github.com/talos-operator/talos-operator/internal/text"
 )
 
 // serviceRunning is the state of a running service.
@@ -30,4 +34,43 @@ func (n *Node) KubeletStandsAlone(ctx context.Context) (bool, error) {
 	kubelet, err := n.Service(ctx, "kubelet")
 
 	return kubelet.State == serviceRunning, err
+}
+
+// overriddenName returns the name that a kubelet registers with according to its arguments; empty if they name none.
+// Talos passes its Nodename, but an extra argument of the configuration replaces that, and Nodename remains as it is.
+func overriddenName(args []string) string {
+	var name string
+
+	for _, arg := range args {
+		if value, is := strings.CutPrefix(arg, "--hostname-override="); is {
+			name = strings.ToLower(strings.TrimSpace(value)) // as the kubelet does
+		}
+	}
+
+	return name
+}
+
+// RunningPods returns the pods of which the node runs containers, as namespace/name, whether Kubernetes has them or
+// not.
+func (n *Node) RunningPods(ctx context.Context) ([]string, error) {
+	containers, err := n.Containers(ctx)
+
+	return podsOf(containers), err
+}
+
+// podsOf returns the pods of the containers that run. A container counts as running unless the runtime reports that it
+// has exited.
+func podsOf(containers []Container) []string {
+	var out []string
+
+	for _, c := range containers {
+		// A service of Talos has no namespace.
+		if strings.Contains(c.Pod, "/") && !strings.Contains(c.Status, "EXITED") {
+			out = append(out, text.Name(c.Pod))
+		}
+	}
+
+	slices.Sort(out)
+
+	return slices.Compact(out)
 }

@@ -65,8 +65,19 @@ func (s *session) hostnameLocked() string {
 	return s.n.opts.Name
 }
 
-// nodeName is the name that the kubelet registers with: the hostname, or with machine.kubelet.registerWithFQDN the
-// fully qualified one.
+// kubeletName is the name that the kubelet registers with, which an extra argument of the config overrides.
+func (s *session) kubeletName() string {
+	if cfg, ok := s.complete(); ok {
+		if names := cfg.Machine().Kubelet().ExtraArgs()["hostname-override"]; len(names) > 0 {
+			return names[len(names)-1]
+		}
+	}
+
+	return s.nodeName()
+}
+
+// nodeName is what Talos calls the node in Kubernetes: the hostname, or with machine.kubelet.registerWithFQDN the fully
+// qualified one.
 func (s *session) nodeName() string {
 	if cfg, ok := s.complete(); ok && cfg.Machine().Kubelet().RegisterWithFQDN() {
 		if h := cfg.NetworkHostnameConfig(); h != nil && h.Hostname() != "" {

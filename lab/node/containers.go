@@ -23,6 +23,15 @@ const (
 	nsK8s    = "k8s.io"
 )
 
+// Outlive has the machine run containers of some pods, as namespace/name, that Kubernetes does not have any more: their
+// Node was deleted, and the kubelet was not told. They replace those of the call before.
+func (n *Node) Outlive(pods ...string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+
+	n.pods = pods
+}
+
 func (s *session) checkContainers(namespace string, driver common.ContainerDriver) error {
 	switch {
 	case namespace == "":
@@ -114,9 +123,29 @@ func (s *session) containers(namespace string) []*machine.ContainerInfo {
 			cfg.Cluster().APIServer().Image(), cfg.Cluster().ControllerManager().Image(), cfg.Cluster().Scheduler().Image(),
 		}
 		for i, name := range configuration.StaticPods {
-			pod := "kube-system/" + name + "-" + s.nodeName()
+			pod := "kube-system/" + name + "-" + s.kubeletName()
 			add(pod+":"+name+":"+image.Digest(s.bootID + name)[7:19], pod, name, images[i])
 		}
+	}
+
+	return append(list, s.outlived(namespace)...)
+}
+
+// outlived are the containers of the pods of Outlive.
+func (s *session) outlived(namespace string) []*machine.ContainerInfo {
+	if namespace != nsK8s {
+		return nil
+	}
+
+	s.n.mu.Lock()
+	defer s.n.mu.Unlock()
+
+	var list []*machine.ContainerInfo
+	for _, pod := range s.n.pods {
+		list = append(list, &machine.ContainerInfo{
+			Namespace: namespace, Id: pod + ":main:" + image.Digest(s.bootID + pod)[7:19], PodId: pod, Name: "main",
+			Image: "example.org/outlived:1", Status: "RUNNING",
+		})
 	}
 
 	return list

@@ -300,7 +300,7 @@ func (s *session) showPods() {
 		return
 	}
 
-	pods, statuses := configuration.OwnPods(cfg, s.nodeName())
+	pods, statuses := configuration.OwnPods(cfg, s.kubeletName())
 
 	if !rendered {
 		s.store.SetStaticPods(pods)
@@ -309,7 +309,7 @@ func (s *session) showPods() {
 		return
 	}
 
-	control, theirs := configuration.Pods(cfg, s.nodeName(), ready)
+	control, theirs := configuration.Pods(cfg, s.kubeletName(), ready)
 	maps.Copy(pods, control)
 	maps.Copy(statuses, theirs)
 
@@ -395,7 +395,7 @@ func (s *session) runKubelet() {
 
 func (s *session) kubeletOptions(cfg config.Provider) kubernetes.KubeletOptions {
 	return kubernetes.KubeletOptions{
-		NodeName: s.nodeName(), Address: s.n.Address(), Version: image.Tag(cfg.Machine().Kubelet().Image()),
+		NodeName: s.kubeletName(), Address: s.n.Address(), Version: image.Tag(cfg.Machine().Kubelet().Image()),
 		TalosVersion: s.tag, Config: cfg, ControlPlane: cfg.Machine().Type().IsControlPlane(),
 		BootID: s.bootID, MachineUUID: s.n.hw.UUID, CPUs: s.n.opts.CPUs, MemoryMiB: s.n.opts.MemoryMiB,
 		Client: s.kubeClient, APIServerReady: s.ownAPIServer, Run: image.CheckRun, Heartbeat: s.n.opts.Heartbeat,

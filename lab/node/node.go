@@ -50,6 +50,7 @@ type Node struct {
 	timings  []Timing
 	thawed   chan struct{} // closed while the machine is not frozen
 	upgrades []string      // installer images that fail, see FailInstaller
+	pods     []string      // see Outlive
 }
 
 // Timing says how long one phase of the node's own work took.
