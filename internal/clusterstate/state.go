@@ -155,9 +155,11 @@ func (r *Runtime) seenWith(uuid string) []string {
 
 // GivenUp is a machine that, as far as is known, will not come back.
 type GivenUp struct {
-	// Name of its TalosMachine, Hostname of its Node, Address of the machine.
+	// Name of its TalosMachine, Hostname and Address of the machine. NodeName is what its kubelet registers with; empty if
+	// that was never reported, or if it was recorded before node names were.
 	Name     string `json:"name"`
 	Hostname string `json:"hostname,omitempty"`
+	NodeName string `json:"nodeName,omitempty"`
 	Address  string `json:"address,omitempty"`
 	// UUID of the hardware, and MemberID of its etcd member in hexadecimal, if they were known.
 	UUID     string `json:"uuid,omitempty"`

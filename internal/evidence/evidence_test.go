@@ -13,6 +13,7 @@ import (
 	configmachine "github.com/siderolabs/talos/pkg/machinery/config/machine"
 	"github.com/siderolabs/talos/pkg/machinery/role"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
@@ -32,6 +33,7 @@ type world struct {
 	*testing.T
 
 	address string
+	pki     *clusterstate.Bundle
 	bundle  *secrets.Bundle
 	pool    *talos.Pool
 	creds   talos.Credentials
@@ -40,10 +42,12 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 
-	bundle, err := pki.Machinery()
+	made, err := pki.New(wait.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
+
+	bundle := made.Secrets()
 
 	pair, err := secrets.NewAdminCertificateAndKey(wait.Now(), bundle.Certs.OS, role.MakeSet(role.Admin), time.Hour)
 	if err != nil {
@@ -51,7 +55,7 @@ func newWorld(t *testing.T) *world {
 	}
 
 	w := &world{
-		T: t, address: loopback.Address(t), bundle: bundle, pool: talos.NewPool(),
+		T: t, address: loopback.Address(t), pki: made, bundle: bundle, pool: talos.NewPool(),
 		creds: talos.Credentials{CA: bundle.Certs.OS.Crt, Cert: pair.Crt, Key: pair.Key},
 	}
 	t.Cleanup(w.pool.Close)
@@ -282,5 +286,48 @@ func TestSign(t *testing.T) {
 
 	if sign, err := life.Sign(t.Context(), m); sign != "" || err != nil {
 		t.Errorf("a machine that never was in Kubernetes: %q, %v", sign, err)
+	}
+}
+
+// TestSignOfNode: a status from before node names were recorded does not say which Node is that of the machine, so a ready
+// Node with its UUID is a sign of life, whatever its name is.
+func TestSignOfNode(t *testing.T) {
+	t.Parallel()
+
+	w := newWorld(t)
+	n := w.machine("first")
+
+	conn, err := w.pool.Node(t.Context(), talos.NodeRef{Key: "ns/first", Address: w.address, Credentials: w.creds})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	wait.For(t, "etcd is bootstrapped", conn.Bootstrap)
+
+	clients := &workload.Clients{Clock: clock.RealClock{}}
+	life := evidence.Life{
+		Source: evidence.Source{Nodes: w.pool, Credentials: w.creds, State: &clusterstate.State{}},
+		Cluster: func(ctx context.Context) (*workload.Cluster, error) {
+			return clients.Cluster(ctx, w.pki, []string{w.address})
+		},
+	}
+	m := &v1alpha1.TalosMachine{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m"},
+		Spec:       v1alpha1.TalosMachineSpec{Address: loopback.Address(t)},
+		Status:     v1alpha1.TalosMachineStatus{Hostname: "short", UUID: n.UUID()},
+	}
+
+	wait.For(t, "its Node is found", func(ctx context.Context) error {
+		if sign, err := life.Sign(ctx, m); err != nil || sign != "its Node is Ready" {
+			return fmt.Errorf("the sign is %q: %w", sign, err)
+		}
+
+		return nil
+	})
+
+	m.Status.NodeName = "short"
+
+	if sign, err := life.Sign(t.Context(), m); sign != "" || err != nil {
+		t.Errorf("the name of its Node is known, and there is none: %q, %v", sign, err)
 	}
 }

@@ -44,6 +44,12 @@ func (l Life) Sign(ctx context.Context, m *v1alpha1.TalosMachine) (string, error
 	}
 
 	ready, err := cluster.Ready(ctx, workload.NodeRef{Name: name, UUID: m.Status.UUID})
+	if err == nil && !ready && m.Status.NodeName == "" {
+		// The hostname was a guess, so the Node may have any name.
+		name, err = cluster.ReadyWith(ctx, m.Status.UUID)
+		ready = name != ""
+	}
+
 	if err != nil || !ready {
 		return "", err
 	}

@@ -7,8 +7,8 @@ const RepeatWipe = 60
 
 // Identity is the known identity of a machine; unknown fields are empty.
 type Identity struct {
-	// Name of its TalosMachine, Hostname of its Node, Address of its Talos API, UUID of its firmware.
-	Name, Hostname, Address, UUID string
+	// Name of its TalosMachine, NodeName that its kubelet registers with, Address of its Talos API, UUID of its firmware.
+	Name, Hostname, NodeName, Address, UUID string
 }
 
 // NodeState is the state of a machine's Node according to the API of the managed cluster.
@@ -89,8 +89,9 @@ const (
 	DoubtAddress
 	// DoubtWorked: the machine has worked since it was listed again.
 	DoubtWorked
-	// DoubtHostname: the name of its Node is unknown, so Kubernetes cannot be queried.
-	DoubtHostname
+	// DoubtNodeName: the name of its Node is unknown, so Kubernetes cannot be queried. The hostname is no substitute: the
+	// kubelet may register another name, and a Node that does not exist is not ready.
+	DoubtNodeName
 	// DoubtNodeUnknown: Kubernetes does not report whether its Node is ready.
 	DoubtNodeUnknown
 	// DoubtNodeReady: its Node is ready.
@@ -145,8 +146,8 @@ func (f *Fencing) doubt() FenceDoubt {
 		return DoubtAddress
 	case f.Worked:
 		return DoubtWorked
-	case len(f.NodeNames()) == 0:
-		return DoubtHostname
+	case f.Abandoned.NodeName == "" && (f.Found.NodeName == "" || !f.identified()):
+		return DoubtNodeName
 	case f.Node == NodeUnknown:
 		return DoubtNodeUnknown
 	case f.Node == NodeReady:
@@ -156,12 +157,15 @@ func (f *Fencing) doubt() FenceDoubt {
 	return DoubtNone
 }
 
-// NodeNames returns the names that the Node of the machine may have. An unlisted machine has only the recorded one: the
-// hostname that it reports now is no evidence.
+// identified reports whether what the machine reports now is evidence about the abandoned one. The address of an
+// unlisted machine without a recorded hostname may be in use by another machine with a copy of its UUID.
+func (f *Fencing) identified() bool { return f.Found.Name != "" || f.Abandoned.Hostname != "" }
+
+// NodeNames returns the names that the Node of the machine may have: more names than necessary only add doubts.
 func (f *Fencing) NodeNames() []string {
-	names := []string{f.Abandoned.Hostname}
-	if f.Found.Name != "" {
-		names = append(names, f.Found.Hostname)
+	names := []string{f.Abandoned.NodeName, f.Abandoned.Hostname}
+	if f.identified() {
+		names = append(names, f.Found.NodeName, f.Found.Hostname)
 	}
 
 	slices.Sort(names)
@@ -179,7 +183,7 @@ func (f *Fencing) Explain(doubt FenceDoubt) string {
 		return "its address was " + f.Abandoned.Address
 	case DoubtWorked:
 		return "it has worked since"
-	case DoubtHostname:
+	case DoubtNodeName:
 		return "the name of its Node is not known"
 	case DoubtNodeUnknown:
 		return "the Kubernetes API does not say whether its Node is ready (" + f.NodeError + ")"

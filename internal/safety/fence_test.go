@@ -11,7 +11,7 @@ import (
 
 // abandoned is a worker that was abandoned and responds at its address, with a Node that is not ready.
 func abandoned() safety.Fencing {
-	w := safety.Identity{Name: "w-0", Hostname: "host", Address: "10.0.0.1", UUID: "uuid"}
+	w := safety.Identity{Name: "w-0", Hostname: "host", NodeName: "fqdn", Address: "10.0.0.1", UUID: "uuid"}
 	found := w
 	found.Name = ""
 
@@ -59,9 +59,16 @@ func TestFence(t *testing.T) {
 		"it works again": {
 			func(f *safety.Fencing) { f.Worked = true }, safety.FenceAskPerson, safety.DoubtWorked, "it has worked since",
 		},
-		"no hostname": {
-			func(f *safety.Fencing) { f.Abandoned.Hostname = "" }, safety.FenceAskPerson, safety.DoubtHostname,
-			"the name of its Node is not known",
+		"recorded before node names were, and it reports its own": {
+			func(f *safety.Fencing) { f.Abandoned.NodeName = "" }, safety.FenceWipe, safety.DoubtNone, "",
+		},
+		"no node name": {
+			func(f *safety.Fencing) { f.Abandoned.NodeName, f.Found.NodeName = "", "" }, safety.FenceAskPerson,
+			safety.DoubtNodeName, "the name of its Node is not known",
+		},
+		"no recorded name": {
+			func(f *safety.Fencing) { f.Abandoned.NodeName, f.Abandoned.Hostname = "", "" }, safety.FenceAskPerson,
+			safety.DoubtNodeName, "the name of its Node is not known",
 		},
 		"Kubernetes was not asked": {
 			func(f *safety.Fencing) { f.Node = safety.NodeNotAsked }, safety.FenceAskCluster, safety.DoubtNone, "",
@@ -127,7 +134,7 @@ func randomFencing(r *rand.Rand) safety.Fencing {
 func disturbFencing(r *rand.Rand, f *safety.Fencing) {
 	text := func(values ...string) string { return values[r.IntN(len(values))] }
 
-	switch r.IntN(13) {
+	switch r.IntN(15) {
 	case 0:
 		f.Found.Name = text("", "w-0", "w-1")
 	case 1:
@@ -155,6 +162,10 @@ func disturbFencing(r *rand.Rand, f *safety.Fencing) {
 		f.Worked = true
 	case 12:
 		f.Approved = true
+	case 13:
+		f.Found.NodeName = text("", "fqdn", "other")
+	case 14:
+		f.Abandoned.NodeName = text("", "fqdn")
 	}
 }
 
@@ -182,7 +193,7 @@ func fenceSpec(f safety.Fencing) (safety.FenceStep, safety.FenceDoubt) {
 		}
 	}
 
-	unnamed := f.Abandoned.Hostname == "" && (!listed || f.Found.Hostname == "")
+	unnamed := f.Abandoned.NodeName == "" && (f.Found.NodeName == "" || !listed && f.Abandoned.Hostname == "")
 
 	for _, doubt := range []struct {
 		stands bool
@@ -191,7 +202,7 @@ func fenceSpec(f safety.Fencing) (safety.FenceStep, safety.FenceDoubt) {
 		{listed && f.Found.Name == "w-1", safety.DoubtName},
 		{f.Found.Address == "10.0.0.2" && f.Abandoned.Address != "", safety.DoubtAddress},
 		{f.Worked, safety.DoubtWorked},
-		{unnamed, safety.DoubtHostname},
+		{unnamed, safety.DoubtNodeName},
 		{f.Node == safety.NodeUnknown, safety.DoubtNodeUnknown},
 		{f.Node == safety.NodeReady, safety.DoubtNodeReady},
 	} {
@@ -207,11 +218,14 @@ func fenceSpec(f safety.Fencing) (safety.FenceStep, safety.FenceDoubt) {
 	return safety.FenceWipe, safety.DoubtNone
 }
 
-// nodeNamesSpec: the Node has the recorded name or, if the machine is listed, that of the machine. The order does not
-// depend on which is which.
+// nodeNamesSpec: the Node has a recorded name or, if the machine is listed or has the recorded hostname, one of the
+// machine. The order does not depend on which is which.
 func nodeNamesSpec(f safety.Fencing) (out []string) {
-	for _, name := range []string{"alias", "host", "other"} {
-		if name == f.Abandoned.Hostname || name == f.Found.Hostname && f.Found.Name != "" {
+	its := f.Found.Name != "" || f.Abandoned.Hostname != ""
+
+	for _, name := range []string{"alias", "fqdn", "host", "other"} {
+		if name == f.Abandoned.Hostname || name == f.Abandoned.NodeName ||
+			its && (name == f.Found.Hostname || name == f.Found.NodeName) {
 			out = append(out, name)
 		}
 	}
@@ -219,20 +233,21 @@ func nodeNamesSpec(f safety.Fencing) (out []string) {
 	return out
 }
 
-// TestNodeNames: the hostname that an unlisted machine reports is no evidence of which Node is its own.
+// TestNodeNames: what an unlisted machine without a recorded hostname reports is no evidence of which Node is its own.
 func TestNodeNames(t *testing.T) {
 	f := abandoned()
-	f.Found.Hostname = "alias"
+	f.Found.Hostname, f.Found.NodeName = "alias", "other"
 
-	if got := fmt.Sprint(f.NodeNames()); got != "[host]" {
-		t.Errorf("not listed: %s", got)
+	if f.Abandoned.Hostname = ""; fmt.Sprint(f.NodeNames()) != "[fqdn]" {
+		t.Errorf("not listed: %s", f.NodeNames())
 	}
 
-	if f.Found.Name = "w-0"; fmt.Sprint(f.NodeNames()) != "[alias host]" {
+	if f.Found.Name = "w-0"; fmt.Sprint(f.NodeNames()) != "[alias fqdn other]" {
 		t.Errorf("listed: %s", f.NodeNames())
 	}
 
-	if f.Abandoned.Hostname, f.Found.Hostname = "", ""; len(f.NodeNames()) != 0 {
+	f.Abandoned.NodeName, f.Found = "", safety.Identity{Name: "w-0"}
+	if len(f.NodeNames()) != 0 {
 		t.Errorf("unknown: %s", f.NodeNames())
 	}
 }

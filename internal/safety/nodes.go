@@ -9,9 +9,10 @@ import (
 type ClusterNode struct {
 	// Name, UID and Version identify the object as it was read.
 	Name, UID, Version string
-	// SystemUUID is the UUID of the machine whose kubelet registered the Node. Addresses are those of the Node.
-	SystemUUID string
-	Addresses  []string
+	// SystemUUID is the UUID of the machine whose kubelet registered the Node, and BootID that of its boot. Addresses are
+	// those of the Node.
+	SystemUUID, BootID string
+	Addresses          []string
 	// Ready: the kubelet reports that it is ready. Silent: the kubelet has stopped reporting, so the state is unknown.
 	Ready, Silent bool
 	// Talos: the kubelet ran on Talos. The operator has no machines with another operating system.

@@ -513,8 +513,10 @@ func (o *operator) fence(s sighting, rec record) {
 func (o *operator) fencing(rec record, name string, h *hardware, gone bool) safety.Fencing {
 	g := rec.givenUp[name]
 	f := safety.Fencing{
-		Abandoned:  safety.Identity{Name: name, Hostname: g.hostname, Address: g.address, UUID: g.uuid},
-		Found:      safety.Identity{Hostname: h.String(), Address: g.address, UUID: h.uuid},
+		Abandoned: safety.Identity{
+			Name: name, Hostname: g.hostname, NodeName: g.hostname, Address: g.address, UUID: g.uuid,
+		},
+		Found:      safety.Identity{Hostname: h.String(), NodeName: h.String(), Address: g.address, UUID: h.uuid},
 		MemberGone: gone, Approved: g.approved, Hold: g.hold,
 	}
 

@@ -54,7 +54,7 @@ const (
 
 // fits reports whether an API server could have accepted a Node.
 func fits(n safety.ClusterNode) bool {
-	marks := slices.Concat(n.Addresses, []string{n.UID, n.Version, n.SystemUUID})
+	marks := slices.Concat(n.Addresses, []string{n.UID, n.Version, n.SystemUUID, n.BootID})
 
 	return len(n.Name) <= maxName && len(n.Addresses) <= maxAddresses &&
 		!slices.ContainsFunc(marks, func(text string) bool { return len(text) > maxMark })
@@ -98,14 +98,45 @@ func ObserveNode(ctx context.Context, connect func(context.Context) (*Cluster, e
 		}
 	}
 
-	f.Node = safety.NodeNotReady
+	name, err := cluster.ReadyWith(ctx, f.Found.UUID)
+
+	switch {
+	case err != nil:
+		f.NodeError = failure.Message(err)
+	case name != "":
+		f.Node, f.NodeName = safety.NodeReady, name
+	default:
+		f.Node = safety.NodeNotReady
+	}
+}
+
+// ReadyWith returns the name of a ready Node of a machine whose Node may have any name, by the UUID of its firmware;
+// empty if there is none.
+func (c *Cluster) ReadyWith(ctx context.Context, uuid string) (string, error) {
+	if uuid == "" {
+		return "", nil
+	}
+
+	all, err := c.Nodes(ctx)
+	if err != nil {
+		return "", err
+	}
+
+	for _, n := range all {
+		if n.Ready && strings.EqualFold(n.SystemUUID, uuid) {
+			return n.Name, nil
+		}
+	}
+
+	return "", nil
 }
 
 func clusterNode(n *corev1.Node) safety.ClusterNode {
 	out := safety.ClusterNode{
 		Name: n.Name, UID: string(n.UID), Version: n.ResourceVersion, SystemUUID: n.Status.NodeInfo.SystemUUID,
-		Talos: strings.HasPrefix(n.Status.NodeInfo.OSImage, "Talos"),
-		Kept:  n.Annotations[v1alpha1.KeepNodeAnnotation] == "true",
+		BootID: n.Status.NodeInfo.BootID,
+		Talos:  strings.HasPrefix(n.Status.NodeInfo.OSImage, "Talos"),
+		Kept:   n.Annotations[v1alpha1.KeepNodeAnnotation] == "true",
 	}
 
 	for _, a := range n.Status.Addresses {

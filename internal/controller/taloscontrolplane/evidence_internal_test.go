@@ -1,6 +1,7 @@
 package taloscontrolplane
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,5 +58,16 @@ func TestMemberGone(t *testing.T) {
 		if got := strings.Contains(says, "take 10.0.0.9 off it"); got != (tc.who.member == 2) {
 			t.Errorf("%s: %s", name, says)
 		}
+	}
+}
+
+// TestFencingNames: the Node of a returned machine may have the recorded name or the one that the machine reports.
+func TestFencingNames(t *testing.T) {
+	s := &scope{held: &clusterstate.Held{State: &clusterstate.State{}}}
+
+	f := (&Reconciler{}).fencing(s, clusterstate.GivenUp{Hostname: "w", NodeName: "w.example.org"},
+		met{hostname: "w", nodeName: "w.example.com"})
+	if got := f.NodeNames(); !slices.Equal(got, []string{"w", "w.example.com", "w.example.org"}) {
+		t.Errorf("%q", got)
 	}
 }

@@ -1,6 +1,7 @@
 package taloscontrolplane
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -124,8 +125,8 @@ func (r *Reconciler) meetGivenUp(ctx context.Context, s *scope, listed map[strin
 type met struct {
 	state talos.State
 	self  talos.Self
-	// hostname that the machine reports; empty in maintenance mode.
-	hostname string
+	// hostname that the machine reports, and nodeName that its kubelet registers with; empty in maintenance mode.
+	hostname, nodeName string
 	// member is the ID of the etcd member that the machine reports; 0 if it reports none.
 	member uint64
 }
@@ -148,7 +149,7 @@ func (r *Reconciler) isReturned(ctx context.Context, s *scope, g clusterstate.Gi
 
 		facts, ferr := node.Facts(ctx)
 		who.self, who.hostname, err = talos.Self{UUID: facts.UUID, BootID: facts.BootID}, facts.Hostname, ferr
-		who.member = evidence.MemberID(facts.EtcdMemberID)
+		who.nodeName, who.member = facts.NodeName, evidence.MemberID(facts.EtcdMemberID)
 	case talos.StateMaintenance:
 		// The spec of the machine is gone, and with it the expected certificate: only its UUID is read, and nothing is sent.
 		node, nerr := r.Nodes.Maintenance(ctx, g.Address, "")
@@ -240,8 +241,12 @@ func (s *scope) awaitsMember(g clusterstate.GivenUp, who met) string {
 func (r *Reconciler) fencing(s *scope, g clusterstate.GivenUp, who met) safety.Fencing {
 	_, known := s.held.State.Runtime.Returned(g.UUID)
 	f := safety.Fencing{
-		Abandoned: safety.Identity{Name: g.Name, Hostname: g.Hostname, Address: g.Address, UUID: g.UUID},
-		Found:     safety.Identity{Hostname: who.hostname, Address: g.Address, UUID: who.self.UUID},
+		Abandoned: safety.Identity{
+			Name: g.Name, Hostname: g.Hostname, NodeName: g.NodeName, Address: g.Address, UUID: g.UUID,
+		},
+		Found: safety.Identity{
+			Hostname: who.hostname, NodeName: who.nodeName, Address: g.Address, UUID: who.self.UUID,
+		},
 		Ambiguous: !known, Hold: g.Hold, MemberGone: s.memberGone(g, who), Approved: g.WipeApproved,
 	}
 
@@ -383,7 +388,7 @@ func (r *Reconciler) removeNodes(ctx context.Context, s *scope) {
 	var gone []clusterstate.GivenUp
 
 	for _, g := range s.held.State.Runtime.GivenUp {
-		if _, is := s.held.State.Runtime.Returned(g.UUID); is && g.Hostname != "" {
+		if _, is := s.held.State.Runtime.Returned(g.UUID); is && cmp.Or(g.NodeName, g.Hostname) != "" {
 			gone = append(gone, g)
 		}
 	}
@@ -398,7 +403,7 @@ func (r *Reconciler) removeNodes(ctx context.Context, s *scope) {
 	}
 
 	for _, g := range gone {
-		ref := workload.NodeRef{Name: g.Hostname, UUID: g.UUID}
+		ref := workload.NodeRef{Name: cmp.Or(g.NodeName, g.Hostname), UUID: g.UUID}
 
 		ready, err := cluster.Ready(ctx, ref)
 		if err == nil && (!ready || g.WipeApproved) {

@@ -11,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
 	configmachine "github.com/siderolabs/talos/pkg/machinery/config/machine"
+	talosv1alpha1 "github.com/siderolabs/talos/pkg/machinery/config/types/v1alpha1"
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -119,19 +121,53 @@ func TestReturnedMachineJoins(t *testing.T) {
 	e.Condition(cp, v1alpha1.ConditionFencing, metav1.ConditionTrue, v1alpha1.ReasonMachineReturned, "member")
 }
 
-// TestReturnedReadyMachine: an abandoned worker returns and its Node is ready. The machine and its Node are not changed
-// until a user approves the wipe. A name that was not abandoned is rejected.
+// registersAs configures a worker whose kubelet registers another name than the hostname.
+func (e *env) registersAs(name string, n *node.Node) {
+	e.Helper()
+
+	data, err := harness.Config(e.state(), configmachine.TypeWorker)
+	if err != nil {
+		e.Fatal(err)
+	}
+
+	cfg, err := configloader.NewFromBytes(data)
+	if err == nil {
+		cfg, err = cfg.PatchV1Alpha1(func(c *talosv1alpha1.Config) error {
+			c.MachineConfig.MachineKubelet.KubeletExtraArgs = talosv1alpha1.Args{
+				"hostname-override": talosv1alpha1.NewArgValue(name, nil),
+			}
+
+			return nil
+		})
+	}
+
+	if err == nil {
+		data, err = cfg.Bytes()
+	}
+
+	if err != nil {
+		e.Fatal(err)
+	}
+
+	e.Eventually(n.Name()+" takes its config", func(ctx context.Context) error { return harness.Install(ctx, n, data) })
+}
+
+// TestReturnedReadyMachine: an abandoned worker returns and its Node is ready, whose name is not the hostname. The machine
+// and its Node are not changed until a user approves the wipe. A name that was not abandoned is rejected.
 func TestReturnedReadyMachine(t *testing.T) {
+	const nodeName = "w-7.example.org"
+
 	e := newEnv(t)
 	cp, _ := e.established(1)
-	n := e.stranger(7, configmachine.TypeWorker)
+	n := e.boot(7)
+	e.registersAs(nodeName, n)
 	e.Eventually("its Node is ready", func(ctx context.Context) error {
 		c, err := e.r.Workloads.Cluster(ctx, e.state().Bundle, []string{e.address(0)})
 		if err != nil {
 			return err
 		}
 
-		ready, err := c.Ready(ctx, workload.NodeRef{Name: n.Name()})
+		ready, err := c.Ready(ctx, workload.NodeRef{Name: nodeName})
 		if err == nil && !ready {
 			err = errors.New("not yet")
 		}
@@ -140,22 +176,23 @@ func TestReturnedReadyMachine(t *testing.T) {
 	})
 	e.record(func(s *clusterstate.State) {
 		s.Runtime.GiveUp(clusterstate.GivenUp{
-			Name: "w-7", Hostname: n.Name(), Address: n.Address(), UUID: n.UUID(), At: e.Clock.Now(),
+			Name: "w-7", Hostname: n.Name(), NodeName: nodeName, Address: n.Address(), UUID: n.UUID(), At: e.Clock.Now(),
 		})
 	})
 
 	e.until(cp, "it is recognised", func() bool { return fencing(cp) })
 	e.Condition(cp, v1alpha1.ConditionFencing, metav1.ConditionTrue, v1alpha1.ReasonMachineReturned,
-		"reports its Node "+n.Name()+" ready: it is not changed; to wipe it, annotate this object with "+
+		"reports its Node "+nodeName+" ready: it is not changed; to wipe it, annotate this object with "+
 			v1alpha1.WipeMachinesAnnotation+"=w-7")
 	e.after(time.Minute, cp)
 
-	if resets := harness.Calls("Reset", n); resets != 0 || !slices.Contains(e.nodeObjects(), n.Name()) {
+	if resets := harness.Calls("Reset", n); resets != 0 || !slices.Contains(e.nodeObjects(), nodeName) {
 		t.Fatalf("%d resets; the Nodes are %v", resets, e.nodeObjects())
 	}
 
 	metav1.SetMetaDataAnnotation(&cp.ObjectMeta, v1alpha1.WipeMachinesAnnotation, "w-7, cp-0")
 	e.Update(cp)
+	e.until(cp, "its Node is removed", func() bool { return !slices.Contains(e.nodeObjects(), nodeName) })
 	e.until(cp, "it is wiped and forgotten", func() bool { return len(e.state().Runtime.GivenUp) == 0 })
 
 	if told := e.Told(); !slices.ContainsFunc(told, func(s string) bool { return strings.Contains(s, "Will not wipe cp-0:") }) {

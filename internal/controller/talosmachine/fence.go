@@ -31,7 +31,7 @@ func (r *Reconciler) givenUp(s *scope, state *clusterstate.State) clusterstate.G
 	}
 
 	return clusterstate.GivenUp{
-		Name: s.machine.Name, Hostname: st.Hostname, Address: cmp.Or(rt.Address, st.Address),
+		Name: s.machine.Name, Hostname: st.Hostname, NodeName: st.NodeName, Address: cmp.Or(rt.Address, st.Address),
 		UUID: cmp.Or(rt.UUID, st.UUID), MemberID: cmp.Or(st.EtcdMemberID, st.LastEtcdMemberID),
 		ControlPlane: s.machine.Spec.Role == v1alpha1.RoleControlPlane,
 		Hold:         options != nil && options.OnReturn == v1alpha1.ReturnHold,
@@ -107,9 +107,12 @@ func (r *Reconciler) fence(ctx context.Context, s *scope) (ctrl.Result, error) {
 // fencing returns the evidence about an abandoned machine that is listed again.
 func (r *Reconciler) fencing(ctx context.Context, s *scope, g clusterstate.GivenUp) (safety.Fencing, error) {
 	f := safety.Fencing{
-		Abandoned: safety.Identity{Name: g.Name, Hostname: g.Hostname, Address: g.Address, UUID: g.UUID},
+		Abandoned: safety.Identity{
+			Name: g.Name, Hostname: g.Hostname, NodeName: g.NodeName, Address: g.Address, UUID: g.UUID,
+		},
 		Found: safety.Identity{
-			Name: s.machine.Name, Hostname: s.facts.Hostname, Address: s.address, UUID: s.facts.UUID,
+			Name: s.machine.Name, Hostname: s.facts.Hostname, NodeName: s.facts.NodeName, Address: s.address,
+			UUID: s.facts.UUID,
 		},
 		Restoring: s.held.State.Runtime.Restore != nil, MemberGone: true, Approved: g.WipeApproved,
 		Worked: s.machine.Status.WorkingHash != "",

@@ -113,7 +113,7 @@ func TestGivenUpMachineIsListedAgain(t *testing.T) {
 		e.giveUp(name)
 
 		g, ok := e.state().Runtime.GivenUp[uuid]
-		if !ok || g.Name != name || g.Address != e.nodes[name].Address() || g.Hostname == "" ||
+		if !ok || g.Name != name || g.Address != e.nodes[name].Address() || g.Hostname == "" || g.NodeName != name ||
 			g.ControlPlane != (name == "cp-2") || g.ControlPlane && g.MemberID != former {
 			t.Errorf("the state has %+v for %s", g, name)
 		}
