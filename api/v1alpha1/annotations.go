@@ -129,7 +129,7 @@ func ManagedAnnotations() []Annotation {
 		{
 			CordonedAnnotation,
 			[]string{"Node"},
-			"`true`",
+			"`true`, or the UUID that Talos reports if the kubelet reports another one",
 			"set by the operator while it has made the Node unschedulable: it makes only such Nodes schedulable again", false,
 		},
 	}

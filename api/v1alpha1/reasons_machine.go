@@ -218,8 +218,8 @@ const (
 	// message says which.
 	//
 	// Next: move the named pods, relax the PodDisruptionBudgets that block them, or set `drain.onTimeout` of the group
-	// to Force or Skip: it takes effect at once. An unknown Node: let the kubelet register, or delete the Node that the
-	// message names if no machine has it.
+	// to Force or Skip: it takes effect at once. An unknown Node: let the kubelet register, delete the Node that the
+	// message names if no machine has it, or set Skip.
 	ReasonDrainHeld = "DrainHeld"
 	// ReasonLeavingEtcd: the node's member is leaving etcd.
 	//

@@ -155,8 +155,8 @@ type TalosMachineStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Hostname string `json:"hostname,omitempty"`
-	// nodeName is the name that the kubelet of the node registers with, as Talos reports it: the hostname, or the fully
-	// qualified one. Empty until the node has reported it.
+	// nodeName is the name that the kubelet of the node registers with, as Talos reports it: the hostname, the fully
+	// qualified one, or the one of an extra argument. Empty until the node has reported it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName,omitempty"`

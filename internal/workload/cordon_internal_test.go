@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"context"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,22 +32,32 @@ func TestUncordon(t *testing.T) {
 		"by a user, before the drain":   {cordoned: true, drain: true, want: true},
 		"a user has taken the mark off": {annotations: map[string]string{v1alpha1.CordonedAnnotation: ""}, cordoned: true, want: true},
 		"another machine's":             {uuid: "other", annotations: ours, cordoned: true, want: true},
-		"schedulable":                   {},
+		"one with another UUID":         {uuid: "other", drain: true, writes: 2},
+		"one with another UUID, by a user": {
+			uuid: "other", annotations: ours, cordoned: true, drain: true, want: true,
+		},
+		"schedulable": {},
 	} {
 		node := &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: c.annotations},
 			Spec:       corev1.NodeSpec{Unschedulable: c.cordoned},
-			Status:     corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{SystemUUID: "uuid" + c.uuid}},
+			Status:     corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{SystemUUID: "uuid" + c.uuid, BootID: "boot"}},
 		}
 		client := fake.NewClientset(node)
 		cluster, ref := &Cluster{client: client}, NodeRef{Name: "n", UUID: "uuid"}
 
 		if c.drain {
-			if left, err := cluster.Drain(t.Context(), ref, DrainOptions{GracePeriodSeconds: -1}); err != nil || len(left) > 0 {
+			// Its DaemonSets and static pods run on.
+			o := DrainOptions{
+				GracePeriodSeconds: -1, Running: func(context.Context) ([]string, error) { return []string{"kube-system/proxy"}, nil },
+			}
+			ref.BootID = "boot"
+			if left, err := cluster.Drain(t.Context(), ref, o); err != nil || len(left) > 0 {
 				t.Errorf("%s: draining: %v, %q are left", name, err, left)
 			}
 		}
 
+		ref.BootID = "next"
 		if err := cluster.Uncordon(t.Context(), ref); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -3,6 +3,7 @@ package workload
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
 // Cluster is the Kubernetes API of one managed cluster, at any API server that responds.
@@ -54,6 +56,10 @@ type DrainOptions struct {
 	GracePeriodSeconds int
 	// Force deletes pods regardless of their PodDisruptionBudgets.
 	Force bool
+	// Running returns the pods that the machine runs, except static pods, as namespace/name. It is called if Kubernetes
+	// has neither a Node nor pods of the machine: pods whose Node was deleted are deleted soon after, whether the kubelet
+	// has ended them or not. If it is nil, such a machine counts as drained.
+	Running func(context.Context) ([]string, error)
 }
 
 // NodeRef identifies the Node object of one machine.
@@ -62,6 +68,34 @@ type NodeRef struct {
 	Name string
 	// UUID of the machine's firmware. A Node with the name that was registered by another machine does not match.
 	UUID string
+	// BootID of the machine, if it is known. A Node with this boot ID is that of the machine, whatever its UUID is: the
+	// kubelet reports the UUID of the firmware also where Talos was given another one, in its META partition.
+	BootID string
+}
+
+// is reports whether the kubelet of the machine has reported a Node since it booted.
+func (r NodeRef) is(n *corev1.Node) bool {
+	return r.BootID != "" && strings.EqualFold(n.Status.NodeInfo.BootID, r.BootID)
+}
+
+// differs reports whether a Node has another UUID than the machine.
+func (r NodeRef) differs(n *corev1.Node) bool {
+	have := n.Status.NodeInfo.SystemUUID
+
+	return have != "" && r.UUID != "" && !strings.EqualFold(have, r.UUID)
+}
+
+// contradicts reports whether a Node was registered by another machine.
+func (r NodeRef) contradicts(n *corev1.Node) bool { return r.differs(n) && !r.is(n) }
+
+// mark returns the value of CordonedAnnotation on the Node of the machine. After a reboot the boot ID no longer tells
+// that it is the same one, so a UUID that differs is kept there.
+func (r NodeRef) mark(n *corev1.Node) string {
+	if r.differs(n) {
+		return r.UUID
+	}
+
+	return "true"
 }
 
 // node reads a Node object; nil if this machine has none.
@@ -75,7 +109,7 @@ func (c *Cluster) node(ctx context.Context, ref NodeRef) (*corev1.Node, error) {
 		return nil, fmt.Errorf("reading node %s: %w", ref.Name, err)
 	}
 
-	if have := n.Status.NodeInfo.SystemUUID; have != "" && ref.UUID != "" && !strings.EqualFold(have, ref.UUID) {
+	if ref.contradicts(n) {
 		return nil, nil
 	}
 
@@ -86,10 +120,15 @@ func (c *Cluster) node(ctx context.Context, ref NodeRef) (*corev1.Node, error) {
 type NodeUnclearError struct {
 	// Why is half a sentence, for people.
 	Why string
+
+	cause error
 }
 
 // Error implements error.
 func (e *NodeUnclearError) Error() string { return "the Node of the machine is unknown: " + e.Why }
+
+// Unwrap returns the cause, if there is one.
+func (e *NodeUnclearError) Unwrap() error { return e.cause }
 
 // drained returns the Node to drain; nil if the machine has none: it never registered, or its Node was deleted. A Node
 // that another machine registered under its name, or that it registered under another name, is an error: pods may run
@@ -104,9 +143,9 @@ func (c *Cluster) drained(ctx context.Context, ref NodeRef) (*corev1.Node, error
 		return nil, fmt.Errorf("reading node %s: %w", ref.Name, err)
 	}
 
-	if have := n.Status.NodeInfo.SystemUUID; have != "" && ref.UUID != "" && !strings.EqualFold(have, ref.UUID) {
+	if ref.contradicts(n) {
 		return nil, &NodeUnclearError{Why: fmt.Sprintf("the Node %s has the system UUID %.64s, and the machine %s",
-			ref.Name, have, ref.UUID)}
+			ref.Name, n.Status.NodeInfo.SystemUUID, ref.UUID)}
 	}
 
 	return n, nil
@@ -114,19 +153,19 @@ func (c *Cluster) drained(ctx context.Context, ref NodeRef) (*corev1.Node, error
 
 // elsewhere returns an error if the machine has registered under another name than the one that is missing.
 func (c *Cluster) elsewhere(ctx context.Context, ref NodeRef) error {
-	if ref.UUID == "" {
-		return nil
-	}
-
 	all, err := c.Nodes(ctx)
 	if err != nil {
 		return err
 	}
 
 	for _, n := range all {
-		if strings.EqualFold(n.SystemUUID, ref.UUID) {
-			return &NodeUnclearError{Why: fmt.Sprintf("there is no Node %s, and the Node %s has the system UUID of the "+
-				"machine", ref.Name, n.Name)}
+		for _, same := range []struct{ what, have, want string }{
+			{"boot ID", n.BootID, ref.BootID}, {"system UUID", n.SystemUUID, ref.UUID},
+		} {
+			if same.want != "" && strings.EqualFold(same.have, same.want) {
+				return &NodeUnclearError{Why: fmt.Sprintf("there is no Node %s, and the Node %s has the %s of the machine",
+					ref.Name, n.Name, same.what)}
+			}
 		}
 	}
 
@@ -146,7 +185,7 @@ func (c *Cluster) Drain(ctx context.Context, ref NodeRef, o DrainOptions) ([]str
 	}
 
 	if n != nil {
-		if err := c.cordon(ctx, n); err != nil {
+		if err := c.cordon(ctx, n, ref.mark(n)); err != nil {
 			return nil, err
 		}
 	}
@@ -175,14 +214,45 @@ func (c *Cluster) Drain(ctx context.Context, ref NodeRef, o DrainOptions) ([]str
 
 	slices.Sort(left)
 
+	if n == nil && len(left) == 0 && o.Running != nil {
+		return outlived(ctx, ref, o)
+	}
+
 	return left, nil
 }
 
-// Uncordon makes a node schedulable again if it was cordoned by Drain. It does nothing for a node that does not exist.
+// outlived returns the pods that a machine without a Node runs although Kubernetes has no pods of it: its kubelet could
+// not be told that they were deleted, or has not ended them yet.
+func outlived(ctx context.Context, ref NodeRef, o DrainOptions) ([]string, error) {
+	left, err := o.Running(ctx)
+
+	switch {
+	case ctx.Err() != nil:
+		return nil, err
+	case err != nil:
+		return nil, &NodeUnclearError{Why: fmt.Sprintf("there is no Node %s, and it is unknown which pods the machine runs "+
+			"(%s)", ref.Name, failure.Message(err)), cause: err}
+	}
+
+	for i := range left {
+		left[i] += " (deleted in Kubernetes, with its Node)"
+	}
+
+	return left, nil
+}
+
+// Uncordon makes a node schedulable again if it was cordoned by Drain for this machine. It does nothing for a node that
+// does not exist.
 func (c *Cluster) Uncordon(ctx context.Context, ref NodeRef) error {
-	n, err := c.node(ctx, ref)
-	if n == nil || err != nil || n.Annotations[v1alpha1.CordonedAnnotation] != "true" {
-		return err
+	n, err := c.client.CoreV1().Nodes().Get(ctx, ref.Name, metav1.GetOptions{})
+
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading node %s: %w", ref.Name, err)
+	case n.Annotations[v1alpha1.CordonedAnnotation] != ref.mark(n):
+		return nil
 	}
 
 	patch := []byte(`{"metadata":{"annotations":{"` + v1alpha1.CordonedAnnotation +
@@ -196,16 +266,21 @@ func (c *Cluster) Uncordon(ctx context.Context, ref NodeRef) error {
 	return nil
 }
 
-// cordon makes a node unschedulable.
-func (c *Cluster) cordon(ctx context.Context, n *corev1.Node) error {
+// cordon makes a node unschedulable, and marks it as cordoned by the operator.
+func (c *Cluster) cordon(ctx context.Context, n *corev1.Node, mark string) error {
 	if n.Spec.Unschedulable {
 		return nil
 	}
 
-	patch := []byte(`{"metadata":{"annotations":{"` + v1alpha1.CordonedAnnotation +
-		`":"true"}},"spec":{"unschedulable":true}}`)
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"annotations": map[string]any{v1alpha1.CordonedAnnotation: mark}},
+		"spec":     map[string]any{"unschedulable": true},
+	})
+	if err != nil {
+		return fmt.Errorf("cordoning node %s: %w", n.Name, err)
+	}
 
-	_, err := c.client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	_, err = c.client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
 		return fmt.Errorf("cordoning node %s: %w", n.Name, err)
 	}

@@ -23,7 +23,7 @@ func (c *Cluster) Obstacles(ctx context.Context) (upgrade.Obstacles, error) {
 
 		for i := range list.Items {
 			n := &list.Items[i]
-			if n.Spec.Unschedulable && n.Annotations[v1alpha1.CordonedAnnotation] != "true" && len(n.Name) <= maxName {
+			if n.Spec.Unschedulable && n.Annotations[v1alpha1.CordonedAnnotation] == "" && len(n.Name) <= maxName {
 				out.Cordoned = append(out.Cordoned, n.Name)
 			}
 		}

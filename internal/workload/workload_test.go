@@ -139,7 +139,9 @@ func TestWorkload(t *testing.T) {
 	// A node of that name, registered by another machine, is neither drained nor deleted, and the machine does not count
 	// as drained. Nor does it if its own Node has another name.
 	theirs := workload.NodeRef{Name: "w", UUID: "other"}
-	for _, ref := range []workload.NodeRef{theirs, {Name: "w.example.org", UUID: "AB-1"}} {
+	for _, ref := range []workload.NodeRef{
+		theirs, {Name: "w.example.org", UUID: "AB-1"}, {Name: "w.example.org", UUID: "other", BootID: "BOOT"},
+	} {
 		var unclear *workload.NodeUnclearError
 		if left, err := cluster.Drain(t.Context(), ref, own); !errors.As(err, &unclear) {
 			t.Errorf("draining %+v: %v, %v", ref, left, err)
@@ -160,6 +162,9 @@ func TestWorkload(t *testing.T) {
 	if err != nil || !n.Spec.Unschedulable {
 		t.Errorf("the node is not cordoned (%v)", err)
 	}
+
+	// The firmware makes Talos and the kubelet report different UUIDs, and the boot is the same.
+	ours = workload.NodeRef{Name: "w", UUID: "other", BootID: "BOOT"}
 
 	// What was asked to leave is not asked again; without a kubelet it never ends.
 	step(own, "default/held (held by PodDisruptionBudget held)", "default/plain (is ending)")
@@ -193,12 +198,30 @@ func TestWorkload(t *testing.T) {
 	}
 
 	step(own)
+	step(running(nil, nil))
+	step(running([]string{"default/plain"}, nil), "default/plain (deleted in Kubernetes, with its Node)")
+
+	var unclear *workload.NodeUnclearError
+	if left, err := cluster.Drain(t.Context(), ours, running(nil, errUntold)); !errors.As(err, &unclear) ||
+		!errors.Is(err, errUntold) {
+		t.Errorf("it is unknown what the machine runs: %q, %v", left, err)
+	}
 
 	removeNode(t, c, cluster)
 	owners(t, c, cluster)
 	notServed(t, cluster)
 	obstacles(t, c, cluster)
 	bootstrapManifests(t, c, cluster)
+}
+
+// errUntold is why a machine does not report which pods it runs.
+var errUntold = errors.New("no response")
+
+// running are the options of a drain of a machine that reports some pods.
+func running(pods []string, err error) workload.DrainOptions {
+	return workload.DrainOptions{
+		GracePeriodSeconds: -1, Running: func(context.Context) ([]string, error) { return slices.Clone(pods), err },
+	}
 }
 
 // owners: of control planes that claim a cluster the first one has it, until the next one names it as the former owner.
@@ -303,9 +326,37 @@ func removeNode(t *testing.T, c clientset.Interface, cluster *workload.Cluster) 
 		t.Fatalf("%+v, %v", read, err)
 	}
 
+	readyNodes(t, cluster)
+
 	for _, want := range []bool{true, false} {
 		if removed, err := cluster.RemoveNode(t.Context(), read[0]); err != nil || removed != want {
 			t.Errorf("removed: %v, %v", removed, err)
+		}
+	}
+}
+
+// readyNodes: a ready Node keeps a returned machine from being wiped, whether it has one of the known names or only the
+// UUID of the machine.
+func readyNodes(t *testing.T, cluster *workload.Cluster) {
+	t.Helper()
+
+	connect := func(context.Context) (*workload.Cluster, error) { return cluster, nil }
+
+	for name, tc := range map[string]struct {
+		found safety.Identity
+		want  safety.NodeState
+	}{
+		"by its name":      {safety.Identity{Name: "w-0", NodeName: "ghost", UUID: "other"}, safety.NodeReady},
+		"by its UUID":      {safety.Identity{Name: "w-0", NodeName: "gone", UUID: "AB-2"}, safety.NodeReady},
+		"by neither":       {safety.Identity{Name: "w-0", NodeName: "gone", UUID: "other"}, safety.NodeNotReady},
+		"without any UUID": {safety.Identity{Name: "w-0", NodeName: "gone"}, safety.NodeNotReady},
+	} {
+		f := safety.Fencing{Found: tc.found}
+
+		workload.ObserveNode(t.Context(), connect, &f)
+
+		if f.Node != tc.want || (f.NodeName == "ghost") != (tc.want == safety.NodeReady) {
+			t.Errorf("%s: %d, %q", name, f.Node, f.NodeName)
 		}
 	}
 }
@@ -327,7 +378,7 @@ func create(t *testing.T, c clientset.Interface) {
 	node, err := c.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
 	must(err)
 
-	node.Status.NodeInfo.SystemUUID = "ab-1"
+	node.Status.NodeInfo.SystemUUID, node.Status.NodeInfo.BootID = "ab-1", "boot"
 	_, err = c.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{})
 	must(err)
 

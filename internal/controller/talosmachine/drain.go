@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,13 +38,14 @@ func (r *Reconciler) drain(ctx context.Context, s *scope) error {
 	o := s.drainOptions()
 	late := r.Clock.Since(s.machine.Status.Intent.Since.Time) > o.Timeout.Duration
 
-	ref := workload.NodeRef{Name: s.kubeletName(), UUID: s.machine.Status.UUID}
-	if ref.Name == "" {
+	ref := s.nodeRef()
+	if ref.Name = s.kubeletName(); ref.Name == "" {
 		return s.nodeUnclear("Talos does not report yet which name its kubelet registers with", late, o)
 	}
 
 	left, err := cluster.Drain(ctx, ref, workload.DrainOptions{
 		GracePeriodSeconds: grace(o), Force: late && o.OnTimeout == v1alpha1.DrainForce,
+		Running: func(ctx context.Context) ([]string, error) { return r.runningPods(ctx, s) },
 	})
 
 	var unclear *workload.NodeUnclearError
@@ -63,17 +66,29 @@ func (r *Reconciler) drain(ctx context.Context, s *scope) error {
 		s.machine.Name), pollDrain)
 }
 
+// runningPods queries the node for the pods that it runs, except static pods: their names end with that of the node.
+func (r *Reconciler) runningPods(ctx context.Context, s *scope) ([]string, error) {
+	node, err := r.node(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+
+	pods, err := node.RunningPods(ctx)
+
+	return slices.DeleteFunc(pods, func(pod string) bool { return strings.HasSuffix(pod, "-"+s.kubeletName()) }), err
+}
+
 // nodeUnclear holds a drain for which it is unknown which pods run on the machine, so that no pod can be proven to be
-// gone. Only what a user chose for a drain that does not end goes on without that.
+// gone. Force does not continue either: it deletes pods and waits for their end, and here none can be found.
 func (s *scope) nodeUnclear(why string, late bool, o v1alpha1.DrainOptions) error {
 	switch {
 	case !late:
 		return failure.Waiting(v1alpha1.ReasonDraining, fmt.Sprintf("waiting to know the Node of %s, whose pods have to "+
 			"leave: %s", s.machine.Name, why), pollDrain)
-	case o.OnTimeout == v1alpha1.DrainHold:
+	case o.OnTimeout != v1alpha1.DrainSkip:
 		return failure.Waiting(v1alpha1.ReasonDrainHeld, fmt.Sprintf("%s is not drained after %s, because its Node is "+
-			"unknown: %s; let its kubelet register, delete a Node that is not its own, or set drain.onTimeout to Force or "+
-			"Skip", s.machine.Name, o.Timeout.Duration, why), retryHeld)
+			"unknown: %s; let its kubelet register, delete the named Node if no machine runs under that name, or set "+
+			"drain.onTimeout to Skip", s.machine.Name, o.Timeout.Duration, why), retryHeld)
 	}
 
 	return nil
@@ -113,7 +128,12 @@ func (s *scope) drainOptions() v1alpha1.DrainOptions {
 
 // nodeRef returns the Node of the machine for what does no harm if there is none of that name.
 func (s *scope) nodeRef() workload.NodeRef {
-	return workload.NodeRef{Name: cmp.Or(s.kubeletName(), s.machine.Status.Hostname), UUID: s.machine.Status.UUID}
+	ref := workload.NodeRef{Name: cmp.Or(s.kubeletName(), s.machine.Status.Hostname), UUID: s.machine.Status.UUID}
+	if s.facts != nil {
+		ref.BootID = s.facts.BootID
+	}
+
+	return ref
 }
 
 func grace(o v1alpha1.DrainOptions) int {

@@ -27,7 +27,7 @@ func TestNodeUnclear(t *testing.T) {
 		"in time":               {onTimeout: v1alpha1.DrainForce, want: v1alpha1.ReasonDraining},
 		"late, Hold":            {late: true, onTimeout: v1alpha1.DrainHold, want: v1alpha1.ReasonDrainHeld},
 		"late, a user's choice": {late: true, onTimeout: v1alpha1.DrainSkip},
-		"late, Force":           {late: true, onTimeout: v1alpha1.DrainForce},
+		"late, Force":           {late: true, onTimeout: v1alpha1.DrainForce, want: v1alpha1.ReasonDrainHeld},
 	} {
 		err := s.nodeUnclear("why", c.late, v1alpha1.DrainOptions{
 			OnTimeout: c.onTimeout, Timeout: &metav1.Duration{Duration: time.Minute},
@@ -56,9 +56,9 @@ func TestKubeletName(t *testing.T) {
 		t.Errorf("it drains %q", name)
 	}
 
-	s.facts.NodeName = "w-0.example.com"
+	s.facts.NodeName, s.facts.BootID = "w-0.example.com", "boot"
 
-	if name := s.kubeletName(); name != "w-0.example.com" || s.nodeRef().Name != name {
-		t.Errorf("it drains %q", name)
+	if ref := s.nodeRef(); s.kubeletName() != "w-0.example.com" || ref.Name != s.kubeletName() || ref.BootID != "boot" {
+		t.Errorf("it drains %q, %+v", s.kubeletName(), ref)
 	}
 }

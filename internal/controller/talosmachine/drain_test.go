@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -258,4 +259,50 @@ func TestDrainRegisteredName(t *testing.T) {
 	if _, err := e.api().CoreV1().Nodes().Get(t.Context(), fqdn, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the Node object: %v", err)
 	}
+}
+
+// TestDrainWithoutNode: a machine without a Node, which an old status does not name either, is not wiped while it runs
+// pods that Kubernetes has already deleted. Its status gets the name from the machine.
+func TestDrainWithoutNode(t *testing.T) {
+	assets, err := process.Assets()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	e := newEnv(t)
+	e.assets = assets
+	e.createGroups(1)
+	e.createState()
+	change(e, &v1alpha1.TalosWorker{}, group, func(g *v1alpha1.TalosWorker) {
+		g.Spec.ConfigPatches = []string{"machine: {kubelet: {skipNodeRegistration: true}}"}
+	})
+	e.boot("cp-0", 1, nil)
+	e.boot("w-0", 100, &v1alpha1.ObjectReference{Name: group})
+	e.bootstrap("cp-0")
+
+	m := e.until("w-0", "it is configured", func(m *v1alpha1.TalosMachine) bool { return m.Status.NodeName != "" })
+	m.Status.NodeName = ""
+	e.UpdateStatus(m)
+	e.nodes["w-0"].Outlive("default/web-0", "kube-system/own-w-0")
+
+	e.Eventually("the API server is ready", func(ctx context.Context) error {
+		_, err := e.api().Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+
+		return err
+	})
+
+	const left = "waiting for default/web-0 (deleted in Kubernetes, with its Node) to leave w-0"
+
+	e.takeOut("w-0", &v1alpha1.DrainOptions{Timeout: &metav1.Duration{Duration: time.Minute}})
+	e.holds("w-0", v1alpha1.ReasonDraining, left)
+
+	e.nodes["w-0"].Faults().Fail("Containers", codes.Unavailable, 1, 0)
+	e.holds("w-0", v1alpha1.ReasonDraining, "it is unknown which pods the machine runs")
+
+	e.nodes["w-0"].Faults().Clear()
+	e.sleep(time.Minute + time.Second)
+	e.holds("w-0", v1alpha1.ReasonDrainHeld, "default/web-0")
+
+	e.nodes["w-0"].Outlive()
+	e.leaves("w-0")
 }
