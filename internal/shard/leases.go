@@ -79,7 +79,7 @@ func (l *Leases) Lock(n int) resourcelock.Interface {
 
 // Look renews the membership of this replica, and reads all Leases.
 func (l *Leases) Look(ctx context.Context, now time.Time) (Sight, error) {
-	if err := l.renew(ctx, now); err != nil {
+	if err := l.renewMembership(ctx, now); err != nil {
 		return Sight{}, err
 	}
 
@@ -149,8 +149,8 @@ func (l *Leases) age(lease *coordinationv1.Lease, now time.Time) time.Duration {
 	return now.Sub(l.seen[lease.Name].at)
 }
 
-// renew writes the Lease of this member.
-func (l *Leases) renew(ctx context.Context, now time.Time) error {
+// renewMembership writes the Lease of this member.
+func (l *Leases) renewMembership(ctx context.Context, now time.Time) error {
 	leases, renewed := l.Client.Leases(l.Namespace), metav1.NewMicroTime(now)
 	seconds := int32(LeaseDuration / time.Second)
 

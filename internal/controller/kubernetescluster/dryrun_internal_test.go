@@ -22,7 +22,9 @@ func TestCompare(t *testing.T) {
 
 	absent, changed, extra := compare([]*v1alpha1.TalosWorker{&missing, &same, &larger},
 		[]v1alpha1.TalosWorker{group("extra"), group("larger", "a"), group("same", "a")},
-		func(wanted, has *v1alpha1.TalosWorker) bool { return len(wanted.Spec.Machines) == len(has.Spec.Machines) })
+		func(wanted, has *v1alpha1.TalosWorker) bool {
+			return len(wanted.Spec.Machines) == len(has.Spec.Machines)
+		})
 
 	for what, got := range map[string][]string{"missing": absent, "larger": changed, "extra": extra} {
 		if !slices.Equal(got, []string{what}) {
