@@ -76,32 +76,33 @@ const (
 	// Next: set `install.disk`, `install.diskSelector` or `install.wipe`. If a machine reports no disks for 15 seconds,
 	// `install.disk` is used as it is; without it nothing is sent.
 	ReasonInstallDisk = "InstallDisk"
-	// ReasonSecureBootOff: install.secureBoot asks for Secure Boot, and the machine was booted without it; nothing was
-	// sent to it.
+	// ReasonSecureBootOff: install.secureBoot asks for Secure Boot, and the machine was booted without it. A machine in
+	// maintenance mode waits, and a member of a cluster is not sent an installer that is signed for it.
 	//
 	// Next: put the firmware of the machine into setup mode, boot an image for Secure Boot, and let it enroll the keys:
-	// `talos-operator image url MACHINE` has its address. Or remove `install.secureBoot`.
+	// `talos-operator image url MACHINE` has its address. A member has to be wiped for that. Or remove
+	// `install.secureBoot`.
 	ReasonSecureBootOff = "SecureBootOff"
 	// ReasonImageUnknown: the machine does not report whether it was booted with Secure Boot, or which extensions its boot
-	// medium has, so that an installer could take them away, or not boot; nothing was sent to it. A machine that has just
+	// medium has, so that an installer could take them away, or not boot; it was not sent. A machine that has just
 	// booted reports it within seconds.
 	//
 	// Next: wait. If it stays, `talosctl -n ADDRESS get securitystate --insecure` shows what the machine says; reboot it
 	// from its medium.
 	ReasonImageUnknown = "ImageUnknown"
 	// ReasonSecureBootMismatch: the installer of the spec is not signed for Secure Boot, and the machine was booted with
-	// it, or is to be; nothing was sent to it.
+	// it, or is to be; the installer was not sent.
 	//
 	// Next: set `install.secureBoot` with `install.schematic`, or name the installer whose name ends with `-secureboot`;
 	// or switch Secure Boot off in the firmware.
 	ReasonSecureBootMismatch = "SecureBootMismatch"
 	// ReasonPlatformMismatch: the installer of the spec is for another platform than the one that the machine was booted
-	// on, whose network it would lose; nothing was sent to it.
+	// on, whose network it would lose; the installer was not sent.
 	//
 	// Next: set `install.platform` to the platform that the message names, or boot the image of the other one.
 	ReasonPlatformMismatch = "PlatformMismatch"
-	// ReasonExtensionsLost: the medium that the machine was booted from has system extensions that the installer of the
-	// spec does not have; nothing was sent to it. The message names them.
+	// ReasonExtensionsLost: what the machine runs has system extensions that the installer of the spec does not have; it
+	// was not sent. The message names them. Machines of the same group get no changes meanwhile.
 	//
 	// Next: add them to `install.schematic`, or name those that the machine may lose in `install.dropExtensions`.
 	ReasonExtensionsLost = "ExtensionsLost"

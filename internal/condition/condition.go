@@ -32,6 +32,8 @@ var BadReasons = []string{
 	v1alpha1.ReasonResolversMissing, v1alpha1.ReasonResolversFailing, v1alpha1.ReasonKubeSpanPeersDown,
 	v1alpha1.ReasonDiscoveryIncomplete,
 	v1alpha1.ReasonVolumeFailed, v1alpha1.ReasonVolumeKeysNotWritten, v1alpha1.ReasonVolumeChangeRefused,
+	v1alpha1.ReasonSecureBootOff, v1alpha1.ReasonSecureBootMismatch, v1alpha1.ReasonPlatformMismatch,
+	v1alpha1.ReasonExtensionsLost,
 }
 
 // Set writes the conditions of one object.

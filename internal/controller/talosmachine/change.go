@@ -122,12 +122,15 @@ func (r *Reconciler) take(ctx context.Context, s *scope, in change.Input, step c
 
 	r.tell(s, step.Event)
 
-	if step.Rest && !s.systems.mayChange() {
+	if step.Rest && s.mayRest() {
 		r.looks.settle(s.key().String(), s.look(), r.Clock.Now())
 	}
 
 	return nil, nil
 }
+
+// mayRest reports whether the machine need not be queried again before something changes.
+func (s *scope) mayRest() bool { return !s.systems.mayChange() && !s.unheard }
 
 func (r *Reconciler) tell(s *scope, e *change.Event) {
 	if e == nil {

@@ -86,8 +86,10 @@ func (r *Reconciler) compare(ctx context.Context, s *scope) (ctrl.Result, error)
 		return ctrl.Result{}, err
 	}
 
-	if err := r.endRefused(ctx, s, r.checkVolumes(ctx, s)); err != nil {
-		return ctrl.Result{}, err
+	for _, check := range []func(context.Context, *scope) error{r.checkInstaller, r.checkVolumes} {
+		if err := r.endRefused(ctx, s, check(ctx, s)); err != nil {
+			return ctrl.Result{}, err
+		}
 	}
 
 	s.compared = true
@@ -98,7 +100,7 @@ func (r *Reconciler) compare(ctx context.Context, s *scope) (ctrl.Result, error)
 // endRefused lets a change end that has begun, and returns an unused grant, when the desired configuration is refused:
 // the machine would stay drained otherwise, and keep others from being disrupted.
 func (r *Reconciler) endRefused(ctx context.Context, s *scope, refused error) error {
-	if failure.Reason(refused) != v1alpha1.ReasonVolumeChangeRefused {
+	if !isRefusal(refused) {
 		return refused
 	}
 

@@ -110,7 +110,7 @@ func compareSystems(cp *v1alpha1.TalosControlPlane, m *v1alpha1.TalosMachine, ru
 		out.choose(cp.Spec.TalosVersion, runs, image)
 
 		if out.refused == "" {
-			out.refused = runs.refuse(image)
+			_, out.refused = runs.refuse(image)
 		}
 	}
 
@@ -180,39 +180,43 @@ func (o *systems) choose(spec string, runs running, image string) {
 	}
 }
 
-// refuse says why what runs must not be replaced by an installer: what would be lost, or that the machine would not
-// boot again. Empty if it may be.
-func (o running) refuse(image string) string {
+// refuse says why what runs must not be replaced by an installer, with the reason of a condition: what would be lost,
+// or that the machine would not boot again. Both are empty if it may be.
+func (o running) refuse(image string) (reason, text string) {
 	_, known := imagefactory.Signing(image)
 	replaces := o.schematic != "" && o.replaces(image)
 
 	switch {
 	case o.untold:
-		return "it does not report whether it runs with Secure Boot and which extensions it has, so that it is unknown " +
-			"what an upgrade would take away: it is queried again; if it never reports that, reboot it"
+		return v1alpha1.ReasonImageUnknown, "it does not report whether it runs with Secure Boot and which extensions it " +
+			"has, so that it is unknown what another installer would take away: it is queried again; if it never reports " +
+			"that, reboot it"
 	case o.unsigns(image) && o.secured():
-		return fmt.Sprintf("it boots with Secure Boot, and %s is not signed for that, so it would not boot again: set "+
-			"install.secureBoot, or name the installer whose name ends with -secureboot", image)
+		return v1alpha1.ReasonSecureBootMismatch, fmt.Sprintf("it boots with Secure Boot, and %s is not signed for that, so "+
+			"it would not boot again: set install.secureBoot, or name the installer whose name ends with -secureboot", image)
 	case o.unsigns(image):
-		return fmt.Sprintf("it was installed for Secure Boot, and %s is not signed for that: Talos cannot be changed from "+
-			"one to the other by an upgrade; set install.secureBoot, or wipe the machine and install it without", image)
+		return v1alpha1.ReasonSecureBootMismatch, fmt.Sprintf("it was installed for Secure Boot, and %s is not signed for "+
+			"that: Talos cannot be changed from one to the other by an upgrade; set install.secureBoot, or replace the "+
+			"machine: wipe it and install it without", image)
 	case o.signs(image):
-		return fmt.Sprintf("it was not installed for Secure Boot, and %s is: Talos cannot be changed from one to the other "+
-			"by an upgrade; remove install.secureBoot, or wipe the machine and boot it with Secure Boot", image)
+		return v1alpha1.ReasonSecureBootOff, fmt.Sprintf("it runs without Secure Boot, and %s is for machines with it: "+
+			"Talos cannot be changed from one to the other by an upgrade; remove install.secureBoot, or replace the machine: "+
+			"wipe it and install it from a medium for Secure Boot", image)
 	case otherPlatform(o.image.Platform, image) != "":
-		return fmt.Sprintf("it runs on the platform %s, and %s is for %s, so it would lose its network: set install.platform",
-			o.image.Platform, image, otherPlatform(o.image.Platform, image))
+		return v1alpha1.ReasonPlatformMismatch, fmt.Sprintf("it runs on the platform %s, and %s is for %s, so it would lose "+
+			"its network: set install.platform", o.image.Platform, image, otherPlatform(o.image.Platform, image))
 	case replaces && !o.mayLose:
-		return fmt.Sprintf("it runs the schematic %s, and %s would drop the extensions in it: set the installer image "+
-			"of the factory with that schematic, or another one, or install.dropExtensions to [\"*\"]", o.schematic, image)
+		return v1alpha1.ReasonExtensionsLost, fmt.Sprintf("it runs the schematic %s, and %s would drop the extensions in "+
+			"it: set the installer image of the factory with that schematic, or another one, or install.dropExtensions to "+
+			"[\"*\"]", o.schematic, image)
 	case replaces && !known:
-		return fmt.Sprintf("it runs the schematic %s, and the name of %s does not contain one, so it could not be "+
-			"told whether the upgrade succeeded: set an installer of a factory, or that of the Talos project",
-			o.schematic, image)
+		return v1alpha1.ReasonUpgradeUnsupported, fmt.Sprintf("it runs the schematic %s, and the name of %s does not "+
+			"contain one, so it could not be told whether the upgrade succeeded: set an installer of a factory, or that of "+
+			"the Talos project", o.schematic, image)
 	case len(o.lost) > 0:
-		return fmt.Sprintf("it would lose the extensions %s, which %s does not have: add them to install.schematic, or name "+
-			"them in install.dropExtensions", strings.Join(o.lost, ", "), image)
+		return v1alpha1.ReasonExtensionsLost, fmt.Sprintf("it would lose the extensions %s, which %s does not have: add "+
+			"them to install.schematic, or name them in install.dropExtensions", strings.Join(o.lost, ", "), image)
 	}
 
-	return ""
+	return "", ""
 }

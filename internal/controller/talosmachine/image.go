@@ -122,6 +122,122 @@ func (s *scope) checkImage(config []byte) error {
 	return nil
 }
 
+// refusals are why the desired config of a member is not sent to it, although it can be rendered: Talos would accept
+// it, and then fail, or lose something, at a boot or an upgrade.
+var refusals = []string{
+	v1alpha1.ReasonVolumeChangeRefused, v1alpha1.ReasonImageUnknown, v1alpha1.ReasonSecureBootOff,
+	v1alpha1.ReasonSecureBootMismatch, v1alpha1.ReasonPlatformMismatch, v1alpha1.ReasonExtensionsLost,
+}
+
+// isRefusal reports whether an error is one of the refusals.
+func isRefusal(err error) bool { return slices.Contains(refusals, failure.Reason(err)) }
+
+// checkInstaller refuses a desired config that names an installer which the member would not boot, or which takes
+// extensions away: the next upgrade would use it, also one that the operator does not begin. A member whose config
+// names that installer already is not kept from other changes; its condition tells.
+func (r *Reconciler) checkInstaller(ctx context.Context, s *scope) error {
+	if s.unsourced != nil || s.reverting {
+		return nil
+	}
+
+	live, err := machineconfig.InstallImage(s.live)
+	if err != nil {
+		return fmt.Errorf("reading the live config of %s: %w", s.machine.Name, err)
+	}
+
+	want, err := machineconfig.InstallImage(s.want)
+	if err != nil {
+		return fmt.Errorf("reading the desired config of %s: %w", s.machine.Name, err)
+	}
+
+	if want == "" {
+		return nil
+	}
+
+	replaces := !machineconfig.SameRepository(live, want)
+	if !replaces && !s.concernsSecureBoot(want) {
+		return nil
+	}
+
+	node, err := r.node(ctx, s)
+	if err != nil {
+		return err
+	}
+
+	image, err := r.imageOf(ctx, s, node)
+	if err != nil {
+		return err
+	}
+
+	if s.unheard = s.untold(image); s.unheard {
+		s.again = retryImage
+	}
+
+	if replaces {
+		return s.refuseInstaller(image, live, want)
+	}
+
+	if reason, text := s.unfit(image, want); reason != "" {
+		s.misfit = failure.Waiting(reason, fmt.Sprintf("machine %s: %s", s.machine.Name, text), retryImage)
+	}
+
+	return nil
+}
+
+// concernsSecureBoot reports whether Secure Boot is asked for, is in the name of an installer, or is what the machine
+// was last seen to run with.
+func (s *scope) concernsSecureBoot(installer string) bool {
+	signed, _ := imagefactory.Signing(installer)
+	on := s.sources().Install().SecureBoot
+	last := s.machine.Status.Image
+
+	return signed || on != nil && *on || last != nil && last.SecureBoot != nil && *last.SecureBoot
+}
+
+// refuseInstaller says why an installer is not sent to a member whose config names another one; nil if it may be.
+func (s *scope) refuseInstaller(image talos.Image, live, want string) error {
+	from := s.sources()
+	reason, text := running{
+		system: system{s.facts.TalosVersion, image.Schematic}, installer: live, image: image,
+		lost: losses(image.Names, want, from), mayLose: mayLose(image.Names, from.Install().DropExtensions),
+		untold: s.untold(image),
+	}.refuse(want)
+
+	_, known := imagefactory.Signing(want)
+
+	switch {
+	case reason == v1alpha1.ReasonExtensionsLost && !known, reason == v1alpha1.ReasonUpgradeUnsupported:
+		return nil // what is in it, only its registry knows, and an upgrade to it is refused
+	case reason != "":
+		return failure.Waiting(reason, fmt.Sprintf("nothing is sent to machine %s: %s", s.machine.Name, text), retryImage)
+	}
+
+	return nil
+}
+
+// unfit says what is wrong about the installer that the config of a member names, with the reason of a condition. Both
+// are empty if nothing is, or if the member has not reported what it runs.
+func (s *scope) unfit(image talos.Image, installer string) (reason, text string) {
+	on := s.sources().Install().SecureBoot
+	wants := on != nil && *on
+	runs := running{image: image}
+
+	switch {
+	case s.untold(image):
+		return "", ""
+	case runs.signs(installer), runs.unsigns(installer):
+		return runs.refuse(installer)
+	case wants && image.Signed && !runs.secured():
+		return v1alpha1.ReasonSecureBootOff, "it was installed for Secure Boot, and its firmware does not enforce that, " +
+			"which install.secureBoot asks for: switch Secure Boot on in its firmware, or remove install.secureBoot"
+	case wants && !runs.secured():
+		return v1alpha1.ReasonSecureBootOff, "it runs without Secure Boot, which install.secureBoot asks for: remove " +
+			"install.secureBoot, or replace the machine: wipe it and install it from a medium for Secure Boot"
+	}
+
+	return "", ""
+}
+
 // untold reports whether a node may have more than it has told of what it has booted: what is unknown must not be
 // overwritten. Talos before 1.5 has no security state to tell, nor images for Secure Boot, and counts as having what it
 // lists. A node in a container installs nothing.

@@ -141,7 +141,7 @@ func TestRefuseImage(t *testing.T) {
 		"it has not told":           {running{untold: true}, stockImage, "does not report"},
 		"extensions would go":       {running{lost: []string{"gvisor"}}, stockImage, "lose the extensions gvisor,"},
 	} {
-		got := c.runs.refuse(c.image)
+		_, got := c.runs.refuse(c.image)
 		if !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
@@ -174,6 +174,66 @@ func TestRefuseImage(t *testing.T) {
 	}, stockImage)
 	if got.want != old || got.refused == "" {
 		t.Errorf("it loses an extension: %+v", got)
+	}
+}
+
+// TestRefuseInstaller: what is not sent to a member whose config names another installer.
+func TestRefuseInstaller(t *testing.T) {
+	none, yes := v1alpha1.InstallOptions{}, true
+	with := func(o v1alpha1.ImageOptions) v1alpha1.InstallOptions { return v1alpha1.InstallOptions{ImageOptions: o} }
+	withoutSchematic := names("iscsi-tools")
+	withSchematic := names("iscsi-tools")
+	withSchematic.Schematic = iscsi
+	elsewhere := secured(false)
+	elsewhere.Platform = "nocloud"
+
+	for name, c := range map[string]struct {
+		options v1alpha1.InstallOptions
+		runs    talos.Image
+		want    string
+		reason  string
+	}{
+		"plain":                    {none, secured(false), stockImage, ""},
+		"it has not told":          {none, talos.Image{}, stockImage, v1alpha1.ReasonImageUnknown},
+		"not to Secure Boot":       {with(v1alpha1.ImageOptions{SecureBoot: &yes}), secured(false), signedImages + iscsi, v1alpha1.ReasonSecureBootOff},
+		"not from it":              {none, secured(true), stockImage, v1alpha1.ReasonSecureBootMismatch},
+		"another platform":         {none, elsewhere, plainFactory + iscsi, v1alpha1.ReasonPlatformMismatch},
+		"extensions":               {none, withoutSchematic, stockImage, v1alpha1.ReasonExtensionsLost},
+		"a schematic":              {none, withSchematic, stockImage, v1alpha1.ReasonExtensionsLost},
+		"which may go":             {with(v1alpha1.ImageOptions{DropExtensions: []string{"*"}}), withSchematic, stockImage, ""},
+		"nobody knows what it has": {v1alpha1.InstallOptions{Image: "mine/installer"}, withSchematic, "mine/installer", ""},
+	} {
+		s := imageScope(c.options, c.runs)
+		if got := failure.Reason(s.refuseInstaller(c.runs, "other/installer", c.want)); got != c.reason {
+			t.Errorf("%s: got %q, want %q", name, got, c.reason)
+		}
+	}
+}
+
+// TestUnfit: what is wrong about an installer that the config of a member names already.
+func TestUnfit(t *testing.T) {
+	yes := true
+	secure := v1alpha1.InstallOptions{ImageOptions: v1alpha1.ImageOptions{SecureBoot: &yes}}
+	off := secured(false)
+	off.Signed = true
+
+	for name, c := range map[string]struct {
+		options      v1alpha1.InstallOptions
+		runs         talos.Image
+		image        string
+		reason, part string
+	}{
+		"nothing is":               {secure, secured(true), signedImages + iscsi, "", ""},
+		"it has not told":          {secure, talos.Image{}, signedImages + iscsi, "", ""},
+		"it would not boot":        {v1alpha1.InstallOptions{}, secured(true), stockImage, v1alpha1.ReasonSecureBootMismatch, "boot again"},
+		"it runs without":          {secure, secured(false), signedImages + iscsi, v1alpha1.ReasonSecureBootOff, "replace the machine"},
+		"with one of unknown name": {secure, secured(false), "mine/installer", v1alpha1.ReasonSecureBootOff, "replace the machine"},
+		"its firmware has it off":  {secure, off, signedImages + iscsi, v1alpha1.ReasonSecureBootOff, "on in its firmware"},
+	} {
+		s := imageScope(c.options, c.runs)
+		if reason, text := s.unfit(c.runs, c.image); reason != c.reason || !strings.Contains(text, c.part) {
+			t.Errorf("%s: got %q, %q", name, reason, text)
+		}
 	}
 }
 

@@ -137,6 +137,100 @@ func TestSchematicTakenAway(t *testing.T) {
 	}
 }
 
+// TestInstallerThatDoesNotFit: a member gets no installer that it would not boot, or that takes extensions away, although
+// Talos would take the config; and its group begins nothing meanwhile.
+func TestInstallerThatDoesNotFit(t *testing.T) {
+	e := newEnv(t)
+	e.createGroups(1)
+	e.createState()
+	e.boot("cp-0", 1, nil)
+
+	for i, name := range []string{"w-0", "w-1"} {
+		e.boot(name, 100+i, &v1alpha1.ObjectReference{Name: group}, func(o *node.Options) {
+			o.Extensions = map[string][]string{"w-0": {"iscsi-tools"}}[name]
+			o.SecureBoot = name == "w-1"
+		})
+	}
+
+	install := func(name string, edit func(*v1alpha1.InstallOptions)) {
+		change(e, &v1alpha1.TalosMachine{}, name, func(m *v1alpha1.TalosMachine) {
+			m.Spec.Install = &v1alpha1.InstallOptions{}
+			edit(m.Spec.Install)
+		})
+	}
+	refuses := func(name, reason, part string) {
+		t.Helper()
+
+		calls := e.mutations(name)
+		_, res, err := e.pass(name)
+		e.condition(name, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, reason, part)
+
+		if m := e.machine(name); err != nil || res.RequeueAfter == 0 || m.Status.ComparedTo != "" || e.mutations(name) != calls {
+			t.Fatalf("%v, again after %s, compared to %q, %d calls: %s", err, res.RequeueAfter, m.Status.ComparedTo,
+				e.mutations(name)-calls, show(m))
+		}
+	}
+	iscsi := func(o *v1alpha1.InstallOptions) {
+		o.Schematic = &v1alpha1.Schematic{Extensions: []string{"siderolabs/iscsi-tools"}}
+	}
+	secure := func(o *v1alpha1.InstallOptions) { o.SecureBoot = new(true) }
+
+	install("w-0", iscsi)
+	install("w-1", secure)
+	e.bootstrap("cp-0")
+	e.follows("w-0", "it runs the schematic", func(m *v1alpha1.TalosMachine) bool {
+		return m.Status.Image != nil && len(m.Status.Image.Extensions) == 1
+	})
+	e.follows("w-1", "it runs with Secure Boot", func(m *v1alpha1.TalosMachine) bool {
+		return m.Status.Image != nil && m.Status.Image.MatchesSpec != nil && *m.Status.Image.MatchesSpec
+	})
+
+	install("w-0", func(o *v1alpha1.InstallOptions) { iscsi(o); secure(o) })
+	refuses("w-0", v1alpha1.ReasonSecureBootOff, "it runs without Secure Boot")
+	install("w-1", func(*v1alpha1.InstallOptions) {})
+	refuses("w-1", v1alpha1.ReasonSecureBootMismatch, "would not boot again")
+	install("w-1", secure)
+	install("w-0", func(o *v1alpha1.InstallOptions) {
+		o.Schematic = &v1alpha1.Schematic{Extensions: []string{"siderolabs/gvisor"}}
+	})
+	refuses("w-0", v1alpha1.ReasonExtensionsLost, "lose the extensions iscsi-tools,")
+
+	// The other one could begin.
+	e.patchAll(immediate)
+	e.planned("w-1")
+	refuses("w-0", v1alpha1.ReasonExtensionsLost, "iscsi-tools")
+
+	cp, w := &v1alpha1.TalosControlPlane{}, &v1alpha1.TalosWorker{}
+	e.Get(cp, cluster)
+	e.Get(w, group)
+
+	out, err := rollout.Assess(rollout.Input{
+		Machines: []v1alpha1.TalosMachine{*e.machine("w-0"), *e.machine("w-1")}, ControlPlane: cp, Worker: w, Now: e.Clock.Now(),
+	})
+	if err != nil || len(out.Ready) > 0 || out.Plan == nil || out.Plan.Phase != v1alpha1.PlanWaiting {
+		t.Errorf("%v: the group begins %+v with the plan %+v", err, out.Ready, out.Plan)
+	}
+
+	install("w-0", iscsi)
+	e.follows("w-0", "it goes on", upToDate)
+	e.follows("w-1", "it goes on", upToDate)
+
+	// Its config names the signed installer already, and stays as it is.
+	e.nodes["w-1"].SetSecureBoot(false)
+	e.reboot("w-1")
+	e.until("w-1", "it has booted without", func(m *v1alpha1.TalosMachine) bool {
+		i := m.Status.Image
+
+		return i != nil && i.SecureBoot != nil && !*i.SecureBoot && m.Status.Stage == "running"
+	})
+	e.pass("w-1")
+	e.condition("w-1", v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonSecureBootOff, "runs without")
+
+	if m := e.machine("w-1"); m.Status.ComparedTo == "" || m.Status.Change != nil {
+		t.Errorf("nothing else can be changed: %s", show(m))
+	}
+}
+
 // TestImpossibleImage: a machine whose image no factory builds is refused with the field of the level that sets it, and
 // gets nothing. It has no part in the rollout of its group any more, which does not wait for it.
 func TestImpossibleImage(t *testing.T) {

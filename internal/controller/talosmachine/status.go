@@ -292,6 +292,8 @@ func setUpToDate(s *scope, err error, set condition.Set) {
 		set.False(v1alpha1.ConditionUpToDate, changeReasons[c.Phase], changeMessage(c)+s.systems.notReverted())
 	case s.unsourced != nil:
 		set.False(v1alpha1.ConditionUpToDate, failure.Reason(s.unsourced), failure.Message(s.unsourced))
+	case s.misfit != nil:
+		set.False(v1alpha1.ConditionUpToDate, failure.Reason(s.misfit), failure.Message(s.misfit))
 	case s.systems.verdict(c) != "":
 		set.False(v1alpha1.ConditionUpToDate, s.systems.verdict(c), s.systems.explain(c))
 	case s.diff.Equal() && s.reverting:
@@ -323,7 +325,7 @@ func setNotCompared(s *scope, err error, set condition.Set) {
 		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonMaintenance, "the machine has no config")
 	case c != nil && c.Phase == v1alpha1.ChangeFailed:
 		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonChangeFailed, changeMessage(c))
-	case err != nil && failure.ClassOf(err) == failure.ClassTerminal && failure.Reason(err) != "":
+	case isRefusal(err), err != nil && failure.ClassOf(err) == failure.ClassTerminal && failure.Reason(err) != "":
 		set.False(v1alpha1.ConditionUpToDate, failure.Reason(err), failure.Message(err))
 	}
 }

@@ -20,7 +20,7 @@ func (r *Reconciler) lack(ctx context.Context, s *scope, err error) error {
 	// What was compared last may be the same when the source is back, and would count as compared already.
 	r.looks.forget(s.key().String())
 
-	held := failure.ClassOf(err) == failure.ClassTerminal || failure.Reason(err) == v1alpha1.ReasonVolumeChangeRefused
+	held := failure.ClassOf(err) == failure.ClassTerminal || isRefusal(err)
 	if !held || s.answer != talos.StateMember {
 		return err
 	}
