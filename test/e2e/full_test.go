@@ -364,7 +364,9 @@ func TestFullCluster(t *testing.T) {
 	w.wantSecureBoot()
 	w.changeKubeSpan()
 	w.changeServices()
+	w.keepKey()
 	w.changeSchematic()
+	w.removeKey()
 	w.joinSecurely()
 	w.searchSecrets("full")
 }

@@ -97,6 +97,49 @@ func (w *world) changeNetwork() {
 	}
 }
 
+// fullKeys are the keys of the encrypted volume: the one that it is created with, and the one that comes.
+var fullKeys = []v1alpha1.VolumeKey{
+	{Slot: new(int32(0)), Type: v1alpha1.VolumeKeyNodeID},
+	{
+		Slot: new(int32(1)), Type: v1alpha1.VolumeKeyKMS,
+		KMS: &v1alpha1.VolumeKeyKMSOptions{Endpoint: "https://kms.example.org:4443"},
+	},
+}
+
+// lockWith has the encrypted volume opened by some keys.
+func (w *world) lockWith(keys ...v1alpha1.VolumeKey) {
+	w.t.Helper()
+	w.editFull(func(o *v1alpha1.NodeOptions) { o.Volumes.Ephemeral.Encryption.Keys = keys })
+}
+
+// keepKey tries to remove the first key before a boot has written the second one into the volume.
+func (w *world) keepKey() {
+	w.t.Helper()
+	w.refused(&v1alpha1.TalosMachine{}, fullNames[21], v1alpha1.ConditionUpToDate, v1alpha1.ReasonVolumeChangeRefused,
+		"not yet confirmed", func() { w.lockWith(fullKeys[1]) }, func() { w.lockWith(fullKeys...) })
+}
+
+// removeKey removes the first key. Talos takes that in place, and the volumes stay open as they are. After the next boot,
+// it is the second one that opens them, alone.
+func (w *world) removeKey() {
+	w.t.Helper()
+
+	all := append(slices.Clone(fullExtensions), thirdExtension)
+
+	w.inPlace("the first key is removed", func() { w.lockWith(fullKeys[1]) })
+
+	for _, i := range fullMachines {
+		w.runsFull(i, all, 0, "EPHEMERAL/0 nodeID", "EPHEMERAL/1 kms")
+	}
+
+	for _, i := range []int{fullControlPlane[0], fullWorkers[0]} {
+		w.reboot(i)
+		w.runsFull(i, all, 1, "EPHEMERAL/1 kms")
+	}
+
+	w.eventually("they run on", w.groupsUpToDate("full"))
+}
+
 // changeServices gives the control plane another virtual IP, the service of the extension another configuration, one
 // machine another image of its static pod, and all of them a second key.
 func (w *world) changeServices() {
@@ -104,7 +147,6 @@ func (w *world) changeServices() {
 
 	const (
 		newVIP  = 9
-		kms     = "https://kms.example.org:4443"
 		monitor = "MONITOR ups@172.20.151.6 1 monitor \"\" secondary\n"
 	)
 
@@ -119,12 +161,7 @@ func (w *world) changeServices() {
 			raw := string(m.StaticPods[0].Raw)
 			m.StaticPods[0].Raw = []byte(strings.Replace(raw, "lldpd:1.0.18", "lldpd:1.0.19", 1))
 		})
-		w.editFull(func(o *v1alpha1.NodeOptions) {
-			keys := &o.Volumes.Ephemeral.Encryption.Keys
-			*keys = append(*keys, v1alpha1.VolumeKey{
-				Slot: new(int32(1)), Type: "kms", KMS: &v1alpha1.VolumeKeyKMSOptions{Endpoint: kms},
-			})
-		})
+		w.lockWith(fullKeys...)
 	})
 
 	for _, i := range fullMachines {
