@@ -246,6 +246,11 @@ type UpgradeStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	KubernetesBegun string `json:"kubernetesBegun,omitempty"`
+	// pointOfNoReturn tells whether the version in kubernetesBegun can be taken back: Ahead as long as a component of the
+	// control plane has the version of before, and Passed afterwards. Empty if no version has begun, and while one is taken
+	// back.
+	// +optional
+	PointOfNoReturn PointOfNoReturn `json:"pointOfNoReturn,omitempty"`
 	// components that have that version, or get it now, which is the last one.
 	// +optional
 	// +listType=atomic
@@ -294,6 +299,20 @@ type UpgradeStatus struct {
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
 }
+
+// PointOfNoReturn tells whether an upgrade of Kubernetes can be called off.
+// +kubebuilder:validation:Enum=Ahead;Passed
+type PointOfNoReturn string
+
+// Values of PointOfNoReturn.
+const (
+	// PointOfNoReturnAhead: a component of the control plane has the version of before. If the spec asks for that version
+	// again, the new one is taken back.
+	PointOfNoReturnAhead PointOfNoReturn = "Ahead"
+	// PointOfNoReturnPassed: each component of the control plane has the new version. Kubelets follow, and there is no way
+	// back to the version of before.
+	PointOfNoReturnPassed PointOfNoReturn = "Passed"
+)
 
 // UpgradeImages names the version that images belong to, and what is known about them.
 type UpgradeImages struct {

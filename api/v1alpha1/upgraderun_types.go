@@ -132,6 +132,11 @@ type UpgradeRunStatus struct {
 	// failed is the number of machines whose upgrade failed.
 	// +optional
 	Failed int32 `json:"failed,omitempty"`
+	// pointOfNoReturn tells whether the version can be taken back: Ahead as long as a component of the control plane has the
+	// version of before, and Passed afterwards. A finished run keeps what was observed last. Empty where a version is taken
+	// back. Kind KubernetesUpgrade only.
+	// +optional
+	PointOfNoReturn PointOfNoReturn `json:"pointOfNoReturn,omitempty"`
 	// message says what the run waits for, or why it stopped, failed or was called off.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024

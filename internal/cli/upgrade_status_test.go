@@ -86,6 +86,22 @@ func TestUpgradeStatus(t *testing.T) {
 		t.Errorf("%q", out)
 	}
 
+	for point, text := range map[v1alpha1.PointOfNoReturn]string{
+		v1alpha1.PointOfNoReturnAhead:  "the last step; it can be called off by setting kubernetesVersion back; not yet done on old-cp\n",
+		v1alpha1.PointOfNoReturnPassed: "the last step; it can no longer be called off; not yet done on old-cp\n",
+	} {
+		c.cp.Status.Upgrade.PointOfNoReturn = point
+		s.update(c)
+
+		if out, _, _ := s.run("upgrade", "status", "old"); !strings.Contains(out, text) {
+			t.Errorf("%q", out)
+		}
+
+		if out, _, _ := s.run("upgrade", "status", "old", "-o", "json"); !strings.Contains(out, `"pointOfNoReturn": "`+string(point)+`"`) {
+			t.Errorf("%s", out)
+		}
+	}
+
 	if _, _, failed := s.run("upgrade", "status", "old", "--watch", "-o", "json"); !strings.Contains(failed, "--watch prints text only") {
 		t.Errorf("%q", failed)
 	}

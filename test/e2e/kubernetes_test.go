@@ -212,13 +212,16 @@ func (w *world) recorded(name string, o client.Object, from, to string) {
 			return err
 		}
 
-		var run v1alpha1.TalosUpgrade
+		var (
+			run   v1alpha1.TalosUpgrade
+			point v1alpha1.PointOfNoReturn
+		)
 
 		switch o := o.(type) {
 		case *v1alpha1.TalosUpgrade:
 			run = *o
 		case *v1alpha1.KubernetesUpgrade:
-			run.Spec, run.Status = o.Spec, o.Status
+			run.Spec, run.Status, point = o.Spec, o.Status, v1alpha1.PointOfNoReturnPassed
 		}
 
 		list := &v1alpha1.TalosMachineList{}
@@ -239,7 +242,7 @@ func (w *world) recorded(name string, o client.Object, from, to string) {
 		}
 
 		if slices.Sort(want); run.Status.Phase != v1alpha1.UpgradeRunSucceeded || run.Spec.From != from || run.Spec.To != to ||
-			!slices.Equal(got, want) {
+			run.Status.PointOfNoReturn != point || !slices.Equal(got, want) {
 			return fmt.Errorf("%+v, %+v; want %v", run.Spec, run.Status, want)
 		}
 

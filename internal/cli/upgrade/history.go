@@ -34,9 +34,11 @@ type upgradeRun struct {
 	StartedAt   *time.Time               `json:"startedAt,omitempty"`
 	CompletedAt *time.Time               `json:"completedAt,omitempty"`
 	// Duration is that until now for a run that is not finished.
-	Duration string              `json:"duration,omitempty"`
-	Message  string              `json:"message,omitempty"`
-	Machines []upgradeRunMachine `json:"machines,omitempty"`
+	Duration string `json:"duration,omitempty"`
+	// PointOfNoReturn of a run of Kubernetes tells whether it can be called off; empty if it takes a version back.
+	PointOfNoReturn v1alpha1.PointOfNoReturn `json:"pointOfNoReturn,omitempty"`
+	Message         string                   `json:"message,omitempty"`
+	Machines        []upgradeRunMachine      `json:"machines,omitempty"`
 }
 
 // upgradeRunMachine is one machine of a run.
@@ -141,7 +143,7 @@ func runOf(
 ) upgradeRun {
 	out := upgradeRun{
 		Name: name, Component: of, From: spec.From, To: spec.To, Schematic: spec.Schematic, State: st.Phase, Total: st.Total,
-		Done: st.Done, Failed: st.Failed, Message: st.Message,
+		Done: st.Done, Failed: st.Failed, PointOfNoReturn: st.PointOfNoReturn, Message: st.Message,
 	}
 
 	if st.StartTime != nil {

@@ -269,8 +269,21 @@ func (s upgradeState) happens() string {
 		place = fmt.Sprintf("the first of %d steps left to %s", u.StepsLeft, target)
 	}
 
-	return fmt.Sprintf("%s: upgrading to %s, %s; not yet done on %s", s.Cluster, now, place, output.OrNone(u.Machines)) +
-		change.After(": ", cmp.Or(u.Message, u.Obstacles))
+	return fmt.Sprintf("%s: upgrading to %s, %s%s; not yet done on %s", s.Cluster, now, place,
+		change.After("; ", revocable(u)), output.OrNone(u.Machines)) + change.After(": ", cmp.Or(u.Message, u.Obstacles))
+}
+
+// revocable tells whether the version of Kubernetes that machines get now can be taken back; empty if that is unknown,
+// or they get none.
+func revocable(u *v1alpha1.UpgradeStatus) string {
+	switch u.PointOfNoReturn {
+	case v1alpha1.PointOfNoReturnAhead:
+		return "it can be called off by setting kubernetesVersion back"
+	case v1alpha1.PointOfNoReturnPassed:
+		return "it can no longer be called off"
+	}
+
+	return ""
 }
 
 // manifests tells of bootstrap manifests that differ; empty if none do. An upgrade that waits for them says so itself.

@@ -171,6 +171,46 @@ func TestUpgradeOfKubernetesStatus(t *testing.T) {
 	}
 }
 
+// TestPointOfNoReturn: the status of an upgrade tells whether setting the spec back still has an effect.
+func TestPointOfNoReturn(t *testing.T) {
+	const (
+		old, wanted   = "v1.35.1", "v1.36.2"
+		ahead, passed = v1alpha1.PointOfNoReturnAhead, v1alpha1.PointOfNoReturnPassed
+	)
+
+	proves := &v1alpha1.MachineChange{Kind: v1alpha1.ChangeKubernetes, Phase: v1alpha1.ChangeSettling}
+	was := &v1alpha1.UpgradeStatus{
+		ObservedGeneration: 7, KubernetesVersion: wanted, KubernetesBegun: wanted, TargetKubernetes: wanted, PointOfNoReturn: ahead,
+	}
+
+	for name, c := range map[string]struct {
+		asked   string
+		machine v1alpha1.TalosMachine
+		was     *v1alpha1.UpgradeStatus
+		want    v1alpha1.PointOfNoReturn
+		version string
+	}{
+		"begins":                       {wanted, kubernetesMachine("a", old, old, old, nil), nil, ahead, wanted},
+		"an API server has it":         {wanted, kubernetesMachine("a", wanted, old, old, nil), was, ahead, wanted},
+		"it proves itself":             {wanted, kubernetesMachine("a", wanted, old, old, proves), was, ahead, wanted},
+		"called off":                   {old, kubernetesMachine("a", wanted, old, old, nil), was, "", old},
+		"the last one proves itself":   {wanted, kubernetesMachine("a", wanted, wanted, old, proves), was, passed, wanted},
+		"kubelets are next":            {wanted, kubernetesMachine("a", wanted, wanted, old, nil), was, passed, wanted},
+		"called off too late":          {old, kubernetesMachine("a", wanted, wanted, old, nil), was, passed, ""},
+		"versions are unknown, so far": {wanted, kubernetesMachine("a", "unknown", "", old, nil), was, ahead, wanted},
+	} {
+		cp := &v1alpha1.TalosControlPlane{ObjectMeta: metav1.ObjectMeta{Generation: 7}}
+		cp.Spec.TalosVersion, cp.Spec.KubernetesVersion = "v1.13.9", c.asked
+		cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{Kubernetes: v1alpha1.UpgradeAutomatic}
+		cp.Status.ObservedKubeVersion, cp.Status.Upgrade = old, c.was
+
+		got := upgradeOf(cp, nil, []v1alpha1.TalosMachine{c.machine})
+		if got == nil || got.PointOfNoReturn != c.want || got.KubernetesVersion != c.version {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
 // TestNotAskedFor: where upgrades of Kubernetes are not automatic, none is planned, and versions in the spec are checked
 // against the one that runs.
 func TestNotAskedFor(t *testing.T) {

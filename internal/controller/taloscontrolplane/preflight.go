@@ -189,6 +189,7 @@ func refused(next, was *v1alpha1.UpgradeStatus, by preflight) *v1alpha1.UpgradeS
 
 	if was != nil {
 		out.KubernetesBegun, out.KubernetesFrom, out.Approved = was.KubernetesBegun, was.KubernetesFrom, was.Approved
+		out.PointOfNoReturn = was.PointOfNoReturn
 	}
 
 	return out

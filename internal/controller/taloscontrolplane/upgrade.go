@@ -48,16 +48,14 @@ func upgradeOf(
 
 	if was != nil {
 		out.KubernetesBegun, out.KubernetesFrom, out.Approved = was.KubernetesBegun, was.KubernetesFrom, was.Approved
-
-		if was.KubernetesVersion != "" && proving(machines, was.TargetKubernetes == target.Kubernetes) {
-			was = was.DeepCopy()
-			was.ObservedGeneration = cp.Generation
-
-			return was
-		}
 	}
 
 	runs, missing := versionsOf(cp, entries, machines)
+
+	if same := awaitProof(cp, target.Kubernetes, machines, runs, len(missing) == 0); same != nil {
+		return same
+	}
+
 	if len(missing) > 0 {
 		return awaitVersions(cp, out, target, missing)
 	}
@@ -87,7 +85,45 @@ func upgradeOf(
 		out.Message = kube.Shorten(cmp.Or(stuck(cp, machines, out, now), out.Message), longestMessage)
 	}
 
+	if !now.Back {
+		out.PointOfNoReturn = pointOfNoReturn(out.KubernetesBegun, runs)
+	}
+
 	return out
+}
+
+// awaitProof returns the status while a component of Kubernetes proves itself on a machine; nil if none does. asked is
+// the version that the spec asks for. known: the versions of all machines are.
+func awaitProof(
+	cp *v1alpha1.TalosControlPlane, asked string, machines []v1alpha1.TalosMachine, runs upgrade.Cluster, known bool,
+) *v1alpha1.UpgradeStatus {
+	was := cp.Status.Upgrade
+	if was == nil || was.KubernetesVersion == "" || !proving(machines, was.TargetKubernetes == asked) {
+		return nil
+	}
+
+	out := was.DeepCopy()
+	out.ObservedGeneration = cp.Generation
+
+	// What is being replaced may be the last one that has the version of before.
+	if was.PointOfNoReturn != "" && known {
+		out.PointOfNoReturn = pointOfNoReturn(was.KubernetesBegun, runs)
+	}
+
+	return out
+}
+
+// pointOfNoReturn tells whether a version of Kubernetes that an upgrade has begun with can be taken back; empty if it
+// has begun with none.
+func pointOfNoReturn(begun string, runs upgrade.Cluster) v1alpha1.PointOfNoReturn {
+	switch {
+	case begun == "":
+		return ""
+	case runs.IsFinal(begun):
+		return v1alpha1.PointOfNoReturnPassed
+	}
+
+	return v1alpha1.PointOfNoReturnAhead
 }
 
 // awaitVersions returns the status while the versions of some machines are not known. What machines do meanwhile goes

@@ -94,6 +94,7 @@ func TestKubernetesRecord(t *testing.T) {
 
 	e.plan(target)
 	e.cp.Status.Upgrade.TalosVersion, e.cp.Status.Upgrade.KubernetesVersion = "", "v1.36.4"
+	e.cp.Status.Upgrade.KubernetesBegun, e.cp.Status.Upgrade.PointOfNoReturn = "v1.36.4", v1alpha1.PointOfNoReturnPassed
 	e.UpdateStatus(e.cp)
 	e.pass()
 
@@ -110,7 +111,8 @@ func TestKubernetesRecord(t *testing.T) {
 	run := &v1alpha1.KubernetesUpgrade{}
 	e.Get(run, "c-kubernetes-1")
 
-	if st := run.Status; st.Phase != v1alpha1.UpgradeRunStopped || st.Failed != 1 || len(st.Machines) != 2 || st.Machines[1].Message != "no such image" {
+	if st := run.Status; st.Phase != v1alpha1.UpgradeRunStopped || st.Failed != 1 || len(st.Machines) != 2 || st.Machines[1].Message != "no such image" ||
+		st.PointOfNoReturn != v1alpha1.PointOfNoReturnPassed {
 		t.Errorf("%+v", st)
 	}
 

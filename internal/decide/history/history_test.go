@@ -280,6 +280,66 @@ func TestConditions(t *testing.T) {
 	}
 }
 
+// TestPointOfNoReturn: a run of Kubernetes tells whether it can be called off, and one that takes a version back does not.
+func TestPointOfNoReturn(t *testing.T) {
+	const ahead, passed = v1alpha1.PointOfNoReturnAhead, v1alpha1.PointOfNoReturnPassed
+
+	begun := func(version string, point v1alpha1.PointOfNoReturn) func(*world) {
+		return func(w *world) {
+			w.plan("", version, "")
+			w.cp.Status.Upgrade.KubernetesBegun, w.cp.Status.Upgrade.PointOfNoReturn = version, point
+		}
+	}
+	api := func(version string) func(*world) {
+		return func(w *world) { w.machines["a"].Status.ComponentVersions.APIServer = version }
+	}
+	ended := func(w *world) { w.runsKubernetes(newKube, "a", "b", "w"); over(w) }
+
+	for name, c := range map[string]struct {
+		do   []func(*world)
+		want []v1alpha1.PointOfNoReturn
+	}{
+		"begins":                           {[]func(*world){begun(newKube, ahead)}, []v1alpha1.PointOfNoReturn{ahead}},
+		"kubelets are next":                {[]func(*world){begun(newKube, ahead), begun(newKube, passed)}, []v1alpha1.PointOfNoReturn{passed}},
+		"versions are unknown":             {[]func(*world){begun(newKube, passed), plans("", "", "waiting")}, []v1alpha1.PointOfNoReturn{passed}},
+		"ended":                            {[]func(*world){begun(newKube, passed), ended}, []v1alpha1.PointOfNoReturn{passed}},
+		"ended, and the rest was not seen": {[]func(*world){begun(newKube, ahead), ended}, []v1alpha1.PointOfNoReturn{passed}},
+		"taken back": {
+			[]func(*world){begun(newKube, ahead), api(newKube), begun(oldKube, "")}, []v1alpha1.PointOfNoReturn{ahead, ""},
+		},
+		"taken back to the end": {
+			[]func(*world){begun(newKube, ahead), api(newKube), begun(oldKube, ""), func(w *world) { api(oldKube)(w); over(w) }},
+			[]v1alpha1.PointOfNoReturn{ahead, ""},
+		},
+	} {
+		w := newWorld()
+
+		for _, do := range c.do {
+			do(w)
+			w.settle()
+			w.settle()
+		}
+
+		var got []v1alpha1.PointOfNoReturn
+		for _, run := range w.runs[upgrade.Kubernetes] {
+			got = append(got, run.Status.PointOfNoReturn)
+		}
+
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+
+	w := newWorld()
+	w.plan(newTalos, "", "")
+	w.cp.Status.Upgrade.PointOfNoReturn = passed
+	w.settle()
+
+	if point := w.runs[upgrade.Talos][0].Status.PointOfNoReturn; point != "" {
+		t.Errorf("Talos: %q", point)
+	}
+}
+
 // TestLongList: the counts are those of all machines, and the list has those that matter.
 func TestLongList(t *testing.T) {
 	w := newWorld()

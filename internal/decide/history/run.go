@@ -64,6 +64,7 @@ func (in Input) goOn(run Run) Run {
 
 	st.Progress = fmt.Sprintf("%d/%d", st.Done, st.Total)
 	st.Phase, st.Message = in.phase(&run, &st, list)
+	st.PointOfNoReturn = in.pointOfNoReturn(&run, st.Phase)
 	st.Message = kube.Shorten(st.Message, longestMessage)
 	st.Machines = shorten(list)
 
@@ -77,6 +78,23 @@ func (in Input) goOn(run Run) Run {
 	in.setConditions(&run)
 
 	return run
+}
+
+// pointOfNoReturn tells whether a run can be called off; empty for one that takes a version back, and for one of Talos.
+// It is known of the version that the control plane has begun with, and stays as it was then.
+func (in Input) pointOfNoReturn(run *Run, phase v1alpha1.UpgradeRunPhase) v1alpha1.PointOfNoReturn {
+	u := in.ControlPlane.Status.Upgrade
+
+	switch {
+	case in.Component != upgrade.Kubernetes || !upgrade.Newer(run.Spec.To, run.Spec.From):
+		return ""
+	case phase == v1alpha1.UpgradeRunSucceeded:
+		return v1alpha1.PointOfNoReturnPassed
+	case u != nil && u.KubernetesBegun == run.Spec.To && u.PointOfNoReturn != "":
+		return u.PointOfNoReturn
+	}
+
+	return run.Status.PointOfNoReturn
 }
 
 // phase returns the phase of a run with these counts and machines, and what it waits for or why it ended.

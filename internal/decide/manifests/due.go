@@ -120,7 +120,7 @@ func Held(
 	}
 
 	if was := cp.Status.Upgrade; was != nil {
-		out.KubernetesBegun, out.Approved = was.KubernetesBegun, was.Approved
+		out.KubernetesBegun, out.Approved, out.PointOfNoReturn = was.KubernetesBegun, was.Approved, was.PointOfNoReturn
 	}
 
 	if next != nil {

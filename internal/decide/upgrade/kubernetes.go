@@ -81,33 +81,43 @@ func (c Cluster) forward(to string) Now {
 }
 
 // back returns the component that gets an older version next, because an upgrade was called off before it was through
-// with the control planes: then no kubelet is newer, and the API servers can still read what the newer ones have
-// written. Once each component has the newer version, there is no way back.
+// with the control planes.
 func (c Cluster) back(to string) (Now, bool) {
 	target, err := parse(Kubernetes, to)
-	if err != nil || c.Upgraded == "" || c.unknown() != nil {
-		return Now{}, false
-	}
-
-	newer := func(v semver.Version) bool { return v.GT(target) }
-
-	for _, n := range c.Nodes {
-		if v, _ := n.component(v1alpha1.ComponentKubelet); newer(v) { // each has one: none is unknown
-			return Now{}, false
-		}
-	}
-
-	if v, _ := parse(Kubernetes, c.oldestComponent()); newer(v) {
+	if err != nil || c.Upgraded == "" || c.unknown() != nil || !c.returns(target) {
 		return Now{}, false
 	}
 
 	reverse := slices.Clone(order[:len(order)-1])
 	slices.Reverse(reverse)
 
-	now := c.next(to, reverse, newer)
+	now := c.next(to, reverse, func(v semver.Version) bool { return v.GT(target) })
 	now.Left, now.Back = 1, true
 
 	return now, len(now.Machines) > 0
+}
+
+// returns reports whether control planes can be brought back to a version: as long as a component of one of them has
+// it, no kubelet is newer, and the API servers can read what the newer ones have written.
+func (c Cluster) returns(to semver.Version) bool {
+	for _, n := range c.Nodes {
+		if v, _ := n.component(v1alpha1.ComponentKubelet); v.GT(to) {
+			return false
+		}
+	}
+
+	oldest, _ := parse(Kubernetes, c.oldestComponent())
+
+	return !oldest.GT(to)
+}
+
+// IsFinal reports whether an upgrade to a version of Kubernetes is past the point of no return: it cannot be called off
+// any more, because each component of the control planes has that version, or a kubelet a newer one than the rest.
+func (c Cluster) IsFinal(to string) bool {
+	target, _ := parse(Kubernetes, to) // a step of a path has a version
+	oldest, _ := parse(Kubernetes, c.oldestComponent())
+
+	return !oldest.LT(target) || !c.returns(oldest)
 }
 
 // begun returns what comes next of an upgrade of Kubernetes that has begun: its step ends before Talos moves.

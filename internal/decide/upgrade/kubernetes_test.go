@@ -341,6 +341,49 @@ func skew(c upgrade.Cluster) string {
 	return ""
 }
 
+// TestPointOfNoReturn: an upgrade is final from when on the version of before is refused, which is when kubelets are next.
+func TestPointOfNoReturn(t *testing.T) {
+	const before, wanted = "v1.35.1", "v1.36.2"
+
+	cluster, kubelets := running(before), 0
+
+	for range 100 {
+		now, err := upgrade.Next(cluster, upgrade.Target{Kubernetes: wanted})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if len(now.Machines) == 0 {
+			break
+		}
+
+		cluster.Upgraded = now.Kubernetes
+		of := now.Components[len(now.Components)-1]
+		_, refused := upgrade.Next(cluster, upgrade.Target{Kubernetes: before})
+
+		if final := cluster.IsFinal(wanted); final != (refused != nil) || final != (of == v1alpha1.ComponentKubelet) {
+			t.Fatalf("before %s of %s it is final: %t; the way back: %v", of, now.Machines[0], final, refused)
+		}
+
+		if of == v1alpha1.ComponentKubelet {
+			kubelets++
+		}
+
+		set(&cluster, now.Machines[0], of, wanted)
+	}
+
+	if kubelets != len(cluster.Nodes) || !cluster.IsFinal(wanted) {
+		t.Errorf("%d kubelets, in the end it is final: %t", kubelets, cluster.IsFinal(wanted))
+	}
+
+	ahead := running(before)
+	set(&ahead, "w", v1alpha1.ComponentKubelet, wanted)
+
+	if !ahead.IsFinal(wanted) {
+		t.Error("a kubelet would be newer than the API servers that it talks to")
+	}
+}
+
 // TestVersionOf: builds of a version are that version, releases before it are not.
 func TestVersionOf(t *testing.T) {
 	for tag, want := range map[string]string{

@@ -191,6 +191,15 @@ properties:
     - Failed
     - CalledOff
     type: string
+  pointOfNoReturn:
+    description: |-
+      pointOfNoReturn tells whether the version can be taken back: Ahead as long as a component of the control plane has the
+      version of before, and Passed afterwards. A finished run keeps what was observed last. Empty where a version is taken
+      back. Kind KubernetesUpgrade only.
+    enum:
+    - Ahead
+    - Passed
+    type: string
   progress:
     description: progress is the number of machines that are done and of all machines,
       such as 3/5.
