@@ -22,6 +22,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/text"
 )
 
 // Cluster is the Kubernetes API of one managed cluster, at any API server that responds.
@@ -215,30 +216,29 @@ func (c *Cluster) Drain(ctx context.Context, ref NodeRef, o DrainOptions) ([]str
 	slices.Sort(left)
 
 	if n == nil && len(left) == 0 && o.Running != nil {
-		return outlived(ctx, ref, o)
+		return nil, outlived(ctx, ref, o)
 	}
 
 	return left, nil
 }
 
-// outlived returns the pods that a machine without a Node runs although Kubernetes has no pods of it: its kubelet could
-// not be told that they were deleted, or has not ended them yet.
-func outlived(ctx context.Context, ref NodeRef, o DrainOptions) ([]string, error) {
+// outlived returns an error if a machine without a Node runs pods although Kubernetes has none of it, or does not say
+// whether it does: its kubelet could not be told that they were deleted, or has not ended them yet.
+func outlived(ctx context.Context, ref NodeRef, o DrainOptions) error {
 	left, err := o.Running(ctx)
 
 	switch {
 	case ctx.Err() != nil:
-		return nil, err
+		return err
 	case err != nil:
-		return nil, &NodeUnclearError{Why: fmt.Sprintf("there is no Node %s, and it is unknown which pods the machine runs "+
-			"(%s)", ref.Name, failure.Message(err)), cause: err}
+		return &NodeUnclearError{Why: fmt.Sprintf("there is no Node %s, and it is unknown which pods the machine runs (%s)",
+			ref.Name, failure.Message(err)), cause: err}
+	case len(left) > 0:
+		return &NodeUnclearError{Why: fmt.Sprintf("there is no Node %s, and the machine still runs %s", ref.Name,
+			text.Cut(strings.Join(left, ", "), maxName))}
 	}
 
-	for i := range left {
-		left[i] += " (deleted in Kubernetes, with its Node)"
-	}
-
-	return left, nil
+	return nil
 }
 
 // Uncordon makes a node schedulable again if it was cordoned by Drain for this machine. It does nothing for a node that

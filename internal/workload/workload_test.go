@@ -7,6 +7,7 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -199,12 +200,16 @@ func TestWorkload(t *testing.T) {
 
 	step(own)
 	step(running(nil, nil))
-	step(running([]string{"default/plain"}, nil), "default/plain (deleted in Kubernetes, with its Node)")
 
 	var unclear *workload.NodeUnclearError
 	if left, err := cluster.Drain(t.Context(), ours, running(nil, errUntold)); !errors.As(err, &unclear) ||
 		!errors.Is(err, errUntold) {
 		t.Errorf("it is unknown what the machine runs: %q, %v", left, err)
+	}
+
+	left, err := cluster.Drain(t.Context(), ours, running([]string{"default/plain"}, nil))
+	if !errors.As(err, &unclear) || !strings.HasSuffix(unclear.Why, "and the machine still runs default/plain") {
+		t.Errorf("the machine runs a pod: %q, %v", left, err)
 	}
 
 	removeNode(t, c, cluster)

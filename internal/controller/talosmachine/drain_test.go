@@ -291,7 +291,7 @@ func TestDrainWithoutNode(t *testing.T) {
 		return err
 	})
 
-	const left = "waiting for default/web-0 (deleted in Kubernetes, with its Node) to leave w-0"
+	const left = "there is no Node w-0, and the machine still runs default/web-0"
 
 	e.takeOut("w-0", &v1alpha1.DrainOptions{Timeout: &metav1.Duration{Duration: time.Minute}})
 	e.holds("w-0", v1alpha1.ReasonDraining, left)
@@ -301,7 +301,7 @@ func TestDrainWithoutNode(t *testing.T) {
 
 	e.nodes["w-0"].Faults().Clear()
 	e.sleep(time.Minute + time.Second)
-	e.holds("w-0", v1alpha1.ReasonDrainHeld, "default/web-0")
+	e.holds("w-0", v1alpha1.ReasonDrainHeld, left)
 
 	e.nodes["w-0"].Outlive()
 	e.leaves("w-0")
