@@ -348,11 +348,21 @@ func TestDryRunAdoptsNothing(t *testing.T) {
 	}
 }
 
-// TestPausedIsObserved: a manual edit on a paused machine is reported, and nothing is done about it.
+// TestPausedIsObserved: a paused machine that runs what an edited spec asks for is recorded as compared to that. A manual
+// edit on it is reported, and nothing is done about it.
 func TestPausedIsObserved(t *testing.T) {
 	e := found(t, 1, 1)
 	before := e.mutations("w-0")
 	e.annotate("w-0", v1alpha1.PausedAnnotation, "true")
+
+	compared := e.machine("w-0").Status.ComparedTo
+
+	change(e, &v1alpha1.TalosWorker{}, group, func(g *v1alpha1.TalosWorker) {
+		g.Spec.Drain = &v1alpha1.DrainOptions{OnTimeout: v1alpha1.DrainSkip}
+	})
+	e.until("w-0", "it is compared to the new spec", func(m *v1alpha1.TalosMachine) bool {
+		return m.Status.ComparedTo != compared
+	})
 	e.edit("w-0", handMade)
 
 	edited := e.mutations("w-0")

@@ -152,6 +152,21 @@ func TestMemberIsRemembered(t *testing.T) {
 	}
 }
 
+// TestNodeNameIsRemembered: a machine that was wiped reports no name, and its Node is still to be removed.
+func TestNodeNameIsRemembered(t *testing.T) {
+	t.Parallel()
+
+	st := &v1alpha1.TalosMachineStatus{NodeName: "before"}
+
+	for _, tc := range []struct{ told, want string }{{"", "before"}, {"w-0.example.org", "w-0.example.org"}} {
+		copyFacts(st, &scope{machine: &v1alpha1.TalosMachine{}, facts: &talos.Facts{NodeName: tc.told}})
+
+		if st.NodeName != tc.want {
+			t.Errorf("the node reports %q, the status %q, want %q", tc.told, st.NodeName, tc.want)
+		}
+	}
+}
+
 // TestLongError: an error with a long quotation fits into the status, which would be rejected as a whole otherwise.
 func TestLongError(t *testing.T) {
 	t.Parallel()
