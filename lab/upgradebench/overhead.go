@@ -77,8 +77,9 @@ func firstWork(machines []machine, began time.Time) time.Time {
 }
 
 // nodeTime is what the machines would have needed if the operator took no time: the pulls before the first machine
-// begins, side by side, as long as the slowest machine takes; then the control-plane machines one after the other, then the first worker alone, as the canary, then the others in their order, the next one as soon as one of
-// the budget is done.
+// begins, side by side, as long as the slowest machine takes; then the control-plane machines one after the other, then
+// the first worker alone, as the canary, then the others in their order, the next one as soon as one of the budget is
+// done.
 func (h history) nodeTime() time.Duration {
 	var total time.Duration
 

@@ -45,7 +45,8 @@ func (s *scope) pendingMachines() []string {
 	return machineset.Acts(out, "take out the Machines", extra)
 }
 
-// compare returns the names of objects that are wanted and do not exist, that differ, and that exist and are not wanted.
+// compare returns the names of objects that are wanted and do not exist, of those that differ, and of those that exist
+// and are not wanted.
 func compare[T any, P interface {
 	*T
 	client.Object
