@@ -80,3 +80,17 @@ func TestUncordon(t *testing.T) {
 		t.Errorf("a Node that does not exist: %v", err)
 	}
 }
+
+// TestOutlived: a list of pods that comes when the time is over is not taken for an empty one.
+func TestOutlived(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+
+	err := outlived(ctx, NodeRef{Name: "n"}, DrainOptions{Running: func(context.Context) ([]string, error) {
+		cancel()
+
+		return []string{"default/plain"}, nil
+	}})
+	if err == nil {
+		t.Error("a machine that runs a pod counts as drained")
+	}
+}

@@ -229,7 +229,7 @@ func outlived(ctx context.Context, ref NodeRef, o DrainOptions) error {
 
 	switch {
 	case ctx.Err() != nil:
-		return err
+		return ctx.Err() // a list of pods that came at the last moment is no reason to go on
 	case err != nil:
 		return &NodeUnclearError{Why: fmt.Sprintf("there is no Node %s, and it is unknown which pods the machine runs (%s)",
 			ref.Name, failure.Message(err)), cause: err}
