@@ -2,6 +2,7 @@ package talosmachine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -65,6 +66,8 @@ func (r *Reconciler) pullAhead(ctx context.Context, s *scope) error {
 	return nil
 }
 
+var errOthersPull = errors.New("other machines of the cluster pull their images")
+
 // beginAhead begins the pull, unless it has failed just now, or enough others of the cluster pull.
 func (r *Reconciler) beginAhead(ctx context.Context, s *scope, about installation, images []talos.WantedImage) error {
 	now, st := r.Clock.Now(), s.machine.Status.Images
@@ -80,7 +83,7 @@ func (r *Reconciler) beginAhead(ctx context.Context, s *scope, about installatio
 		return err
 	}
 
-	self, full := s.self(), false
+	self := s.self()
 
 	_, err = r.Installs.Do(work.Order[installation, struct{}]{
 		Key: s.key(), UID: s.machine.UID, About: about, TimeoutReason: v1alpha1.ReasonImagePull,
@@ -94,8 +97,8 @@ func (r *Reconciler) beginAhead(ctx context.Context, s *scope, about installatio
 				}
 			}
 
-			if full = n >= aheadAtOnce; full {
-				return failure.Waiting(v1alpha1.ReasonImagePull, "other machines pull their images", pollAhead)
+			if n >= aheadAtOnce {
+				return errOthersPull
 			}
 
 			return nil
@@ -105,7 +108,7 @@ func (r *Reconciler) beginAhead(ctx context.Context, s *scope, about installatio
 		},
 	})
 
-	if full {
+	if errors.Is(err, errOthersPull) {
 		s.lookSoon(pollAhead)
 
 		return nil

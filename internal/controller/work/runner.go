@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,6 +33,14 @@ type Runner[A, O any] struct {
 
 	mu   sync.Mutex
 	jobs map[types.NamespacedName]*Job[A, O]
+	// queue has what was rejected by its Admit, in the order in which it was rejected first.
+	queue []queued[A]
+}
+
+// queued is work that was rejected because of other work.
+type queued[A any] struct {
+	key   types.NamespacedName
+	admit func(running iter.Seq2[types.NamespacedName, A]) error
 }
 
 // New returns a runner. Its work ends with the context; object returns what represents an object in events.
@@ -100,7 +109,8 @@ type Order[A, O any] struct {
 	Timeout time.Duration
 	// TimeoutReason is the reason of the error of work that took longer than its timeout.
 	TimeoutReason string
-	// Admit may reject the work with an error, given the work that is running for other objects; nil admits it.
+	// Admit may reject the work with an error, given the work that is running for other objects; nil admits it. Its object is
+	// then reconciled again once other work has ended and Admit, which must not use the runner, no longer rejects it.
 	Admit func(running iter.Seq2[types.NamespacedName, A]) error
 	Do    func(context.Context) (O, error)
 }
@@ -116,9 +126,13 @@ func (r *Runner[A, O]) Do(o Order[A, O]) (*Job[A, O], error) {
 
 	if o.Admit != nil {
 		if err := o.Admit(r.running(o.Key)); err != nil {
+			r.enqueue(o.Key, o.Admit)
+
 			return nil, err
 		}
 	}
+
+	r.dequeue(o.Key)
 
 	ctx, cancel := context.WithTimeout(r.ctx, o.Timeout)
 	j := &Job[A, O]{About: o.About, uid: o.UID, cancel: cancel, done: make(chan struct{})}
@@ -134,13 +148,55 @@ func (r *Runner[A, O]) Do(o Order[A, O]) (*Job[A, O], error) {
 
 		close(j.done)
 
-		select {
-		case r.wake <- event.GenericEvent{Object: r.object(o.Key)}:
-		default:
-		}
+		r.reconcile(o.Key)
+		r.wakeNext()
 	})
 
 	return j, nil
+}
+
+// reconcile has an object reconciled.
+func (r *Runner[A, O]) reconcile(key types.NamespacedName) {
+	select {
+	case r.wake <- event.GenericEvent{Object: r.object(key)}:
+	default:
+	}
+}
+
+// enqueue remembers rejected work, at its place in the queue if it has one. The lock is held.
+func (r *Runner[A, O]) enqueue(
+	key types.NamespacedName, admit func(running iter.Seq2[types.NamespacedName, A]) error,
+) {
+	for i := range r.queue {
+		if r.queue[i].key == key {
+			r.queue[i].admit = admit
+
+			return
+		}
+	}
+
+	r.queue = append(r.queue, queued[A]{key, admit})
+}
+
+// dequeue forgets rejected work. The lock is held.
+func (r *Runner[A, O]) dequeue(key types.NamespacedName) {
+	r.queue = slices.DeleteFunc(r.queue, func(q queued[A]) bool { return q.key == key })
+}
+
+// wakeNext has the first object reconciled whose work is no longer rejected: one, because work that has ended makes room
+// for one. An object that does not begin leaves that room to those that check by themselves.
+func (r *Runner[A, O]) wakeNext() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	for _, q := range r.queue {
+		if q.admit(r.running(q.key)) == nil {
+			r.dequeue(q.key)
+			r.reconcile(q.key)
+
+			return
+		}
+	}
 }
 
 // running returns the unfinished work of other objects.
@@ -174,6 +230,8 @@ func (r *Runner[A, O]) Find(key types.NamespacedName, uid types.UID) *Job[A, O] 
 func (r *Runner[A, O]) Drop(key types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
+	r.dequeue(key)
 
 	if j := r.jobs[key]; j != nil {
 		j.cancel()
