@@ -38,7 +38,9 @@ func newDesk(t *testing.T) *desk {
 	return d
 }
 
-func key(name string) types.NamespacedName { return types.NamespacedName{Namespace: "default", Name: name} }
+func key(name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: "default", Name: name}
+}
 
 // begin asks for work of an object of a group, which lasts until finish, and reports whether it began.
 func (d *desk) begin(t *testing.T, name, group string) bool {
