@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -255,7 +257,7 @@ func TestSign(t *testing.T) {
 	asked := 0
 	life := evidence.Life{
 		Source: evidence.Source{Nodes: w.pool, Credentials: w.creds, State: &clusterstate.State{}},
-		Cluster: func(context.Context) (*workload.Cluster, error) {
+		Nodes: func(context.Context) ([]safety.ClusterNode, error) {
 			asked++
 
 			return nil, errors.New("nobody answers")
@@ -289,8 +291,8 @@ func TestSign(t *testing.T) {
 	}
 }
 
-// TestSignOfNode: a status from before node names were recorded does not say which Node is that of the machine, so a ready
-// Node with its UUID is a sign of life, whatever its name is.
+// TestSignOfNode: the name of its Node is as old as the status of a machine, so a ready Node with its UUID is a sign of
+// life, whatever its name is.
 func TestSignOfNode(t *testing.T) {
 	t.Parallel()
 
@@ -307,8 +309,11 @@ func TestSignOfNode(t *testing.T) {
 	clients := &workload.Clients{Clock: clock.RealClock{}}
 	life := evidence.Life{
 		Source: evidence.Source{Nodes: w.pool, Credentials: w.creds, State: &clusterstate.State{}},
-		Cluster: func(ctx context.Context) (*workload.Cluster, error) {
-			return clients.Cluster(ctx, w.pki, []string{w.address})
+		// Each look lists them anew.
+		Nodes: func(ctx context.Context) ([]safety.ClusterNode, error) {
+			return evidence.NodesOnce(func(ctx context.Context) (*workload.Cluster, error) {
+				return clients.Cluster(ctx, w.pki, []string{w.address})
+			})(ctx)
 		},
 	}
 	m := &v1alpha1.TalosMachine{
@@ -318,7 +323,8 @@ func TestSignOfNode(t *testing.T) {
 	}
 
 	wait.For(t, "its Node is found", func(ctx context.Context) error {
-		if sign, err := life.Sign(ctx, m); err != nil || sign != "its Node is Ready" {
+		sign, err := life.Sign(ctx, m)
+		if err != nil || sign != "the Node first, which has its system UUID or its boot ID, is Ready" {
 			return fmt.Errorf("the sign is %q: %w", sign, err)
 		}
 
@@ -327,7 +333,42 @@ func TestSignOfNode(t *testing.T) {
 
 	m.Status.NodeName = "short"
 
-	if sign, err := life.Sign(t.Context(), m); sign != "" || err != nil {
-		t.Errorf("the name of its Node is known, and there is none: %q, %v", sign, err)
+	if sign, err := life.Sign(t.Context(), m); sign == "" || err != nil {
+		t.Errorf("its Node has another name than the one that was recorded: %q, %v", sign, err)
 	}
+
+	m.Status.NodeName = "first"
+
+	if sign, err := life.Sign(t.Context(), m); sign != "its Node is Ready" || err != nil {
+		t.Errorf("its Node has the recorded name: %q, %v", sign, err)
+	}
+
+	m.Status.NodeName, m.Status.UUID, m.Status.BootID = "short", "another", ""
+
+	if sign, err := life.Sign(t.Context(), m); sign != "" || err != nil {
+		t.Errorf("no Node is that of the machine: %q, %v", sign, err)
+	}
+}
+
+// TestNodesOnce: what is looked at together shares one list, and its error.
+func TestNodesOnce(t *testing.T) {
+	t.Parallel()
+
+	var asked atomic.Int32
+
+	nodes := evidence.NodesOnce(func(context.Context) (*workload.Cluster, error) {
+		return nil, fmt.Errorf("request %d failed", asked.Add(1))
+	})
+
+	var all sync.WaitGroup
+
+	for range 8 {
+		all.Go(func() {
+			if _, err := nodes(t.Context()); err == nil || err.Error() != "request 1 failed" {
+				t.Errorf("the error is %v", err)
+			}
+		})
+	}
+
+	all.Wait()
 }

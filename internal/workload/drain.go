@@ -145,8 +145,8 @@ func (c *Cluster) drained(ctx context.Context, ref NodeRef) (*corev1.Node, error
 	}
 
 	if ref.contradicts(n) {
-		return nil, &NodeUnclearError{Why: fmt.Sprintf("the Node %s has the system UUID %.64s, and the machine %s",
-			ref.Name, n.Status.NodeInfo.SystemUUID, ref.UUID)}
+		return nil, &NodeUnclearError{Why: fmt.Sprintf("the Node %s has the system UUID %s, and the machine %s",
+			ref.Name, text.Name(text.Cut(n.Status.NodeInfo.SystemUUID, maxShownUUID)), ref.UUID)}
 	}
 
 	return n, nil
@@ -165,7 +165,7 @@ func (c *Cluster) elsewhere(ctx context.Context, ref NodeRef) error {
 		} {
 			if same.want != "" && strings.EqualFold(same.have, same.want) {
 				return &NodeUnclearError{Why: fmt.Sprintf("there is no Node %s, and the Node %s has the %s of the machine",
-					ref.Name, n.Name, same.what)}
+					ref.Name, text.Name(n.Name), same.what)}
 			}
 		}
 	}

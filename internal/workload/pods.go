@@ -14,6 +14,8 @@ import (
 const (
 	// maxShown is the maximum number of budgets that are named for one pod.
 	maxShown = 8
+	// maxShownUUID is the maximum length of what a Node reports as a UUID in a message.
+	maxShownUUID = 64
 	// maxLabels is the maximum number of stored labels of a pod, to find its budgets, and maxLabel the maximum length of
 	// their values.
 	maxLabels, maxLabel = 64, 63

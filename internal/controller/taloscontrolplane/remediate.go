@@ -30,6 +30,7 @@ func (r *Reconciler) group(s *scope) remediation.Group {
 func (r *Reconciler) remediate(ctx context.Context, s *scope) (ctrl.Result, error) {
 	g := r.group(s)
 	s.cp.Status.Replacements = remediation.Report(g.Replaced, g.Machines)
+	life := r.life(s)
 
 	due, changed, err := group.Replacement{
 		Client: r.Client, Recorder: r.Recorder, Owner: s.cp, Group: g, Extra: s.extra,
@@ -37,7 +38,7 @@ func (r *Reconciler) remediate(ctx context.Context, s *scope) (ctrl.Result, erro
 			Unfit: func(spare v1alpha1.MachineEntry) (string, error) {
 				return evidence.Unfit(ctx, r.Client, r.Nodes, s.cp.Namespace, spare)
 			},
-			Sign: func(m *v1alpha1.TalosMachine) (string, error) { return r.life(s).Sign(ctx, m) },
+			Sign: func(m *v1alpha1.TalosMachine) (string, error) { return life.Sign(ctx, m) },
 		},
 		Permit: func(ctx context.Context, c remediation.Choice) (remediation.Choice, error) {
 			return r.permitReplacement(ctx, s, c)
@@ -56,13 +57,13 @@ func (r *Reconciler) remediate(ctx context.Context, s *scope) (ctrl.Result, erro
 	return ctrl.Result{}, err
 }
 
-// life returns the source for signs of life of the control plane's machines.
+// life returns the source for signs of life of the control plane's machines in this pass.
 func (r *Reconciler) life(s *scope) evidence.Life {
 	return evidence.Life{
 		Source: r.source(s),
-		Cluster: func(ctx context.Context) (*workload.Cluster, error) {
+		Nodes: evidence.NodesOnce(func(ctx context.Context) (*workload.Cluster, error) {
 			return r.Workloads.Cluster(ctx, s.held.State.Bundle, s.addresses())
-		},
+		}),
 	}
 }
 

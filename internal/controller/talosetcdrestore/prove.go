@@ -163,7 +163,9 @@ func (r *Reconciler) kubelets(ctx context.Context, s *scope, cluster *workload.C
 			continue
 		}
 
-		ref := workload.NodeRef{Name: cmp.Or(m.Status.NodeName, m.Status.Hostname), UUID: m.Status.UUID}
+		ref := workload.NodeRef{
+			Name: cmp.Or(m.Status.NodeName, m.Status.Hostname), UUID: m.Status.UUID, BootID: m.Status.BootID,
+		}
 
 		alive, err := cluster.Alive(ctx, ref, began)
 		if err != nil {

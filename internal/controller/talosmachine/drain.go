@@ -128,8 +128,11 @@ func (s *scope) drainOptions() v1alpha1.DrainOptions {
 
 // nodeRef returns the Node of the machine for what does no harm if there is none of that name.
 func (s *scope) nodeRef() workload.NodeRef {
-	ref := workload.NodeRef{Name: cmp.Or(s.kubeletName(), s.machine.Status.Hostname), UUID: s.machine.Status.UUID}
-	if s.facts != nil {
+	st := &s.machine.Status
+	ref := workload.NodeRef{Name: cmp.Or(s.kubeletName(), st.Hostname), UUID: st.UUID, BootID: st.BootID}
+
+	// A machine that was wiped has booted since, and its Node has the boot ID from before.
+	if s.facts != nil && s.facts.BootID != "" {
 		ref.BootID = s.facts.BootID
 	}
 

@@ -2,6 +2,7 @@ package talosworker
 
 import (
 	"context"
+	"sync"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
@@ -10,34 +11,46 @@ import (
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
 
-// sign returns a sign of life of one of the group's machines; empty if there is none.
-func (r *Reconciler) sign(ctx context.Context, s *scope, m *v1alpha1.TalosMachine) (string, error) {
+// signs returns a function that looks for signs of life of the group's machines in this pass, which share one connection
+// to their cluster and one list of its Nodes.
+func (r *Reconciler) signs(ctx context.Context, s *scope) func(*v1alpha1.TalosMachine) (string, error) {
+	life := sync.OnceValues(func() (evidence.Life, error) { return r.life(ctx, s) })
+
+	return func(m *v1alpha1.TalosMachine) (string, error) {
+		l, err := life()
+		if err != nil {
+			return "", err
+		}
+
+		return l.Sign(ctx, m)
+	}
+}
+
+func (r *Reconciler) life(ctx context.Context, s *scope) (evidence.Life, error) {
 	key := s.controlPlaneKey()
 
 	held, err := r.States.Require(ctx, key)
 	if err != nil {
-		return "", err
+		return evidence.Life{}, err
 	}
 
 	access, err := r.States.Access(key, held.State.Bundle)
 	if err != nil {
-		return "", err
+		return evidence.Life{}, err
 	}
 
-	life := evidence.Life{
+	return evidence.Life{
 		Source: evidence.Source{
 			Nodes: r.Nodes, State: held.State,
 			Credentials: talos.Credentials{CA: access.Talos.CA, Cert: access.Talos.Cert, Key: access.Talos.Key},
 		},
-		Cluster: func(ctx context.Context) (*workload.Cluster, error) {
+		Nodes: evidence.NodesOnce(func(ctx context.Context) (*workload.Cluster, error) {
 			machines, err := machineset.ControlPlane(ctx, r.Client, key)
 			if err != nil {
 				return nil, err
 			}
 
 			return r.Workloads.Cluster(ctx, held.State.Bundle, evidence.Addresses(machines))
-		},
-	}
-
-	return life.Sign(ctx, m)
+		}),
+	}, nil
 }

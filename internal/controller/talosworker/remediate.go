@@ -40,7 +40,7 @@ func (r *Reconciler) remediate(ctx context.Context, s *scope) (ctrl.Result, erro
 			Unfit: func(spare v1alpha1.MachineEntry) (string, error) {
 				return evidence.Unfit(ctx, r.Client, r.Nodes, s.worker.Namespace, spare)
 			},
-			Sign: func(m *v1alpha1.TalosMachine) (string, error) { return r.sign(ctx, s, m) },
+			Sign: r.signs(ctx, s),
 		},
 		Permit: func(_ context.Context, c remediation.Choice) (remediation.Choice, error) {
 			if len(s.extra) > 0 {
