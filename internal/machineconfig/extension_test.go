@@ -47,7 +47,7 @@ func TestExtensionServices(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	for generation, version := range generations {
+	for generation, version := range versions() {
 		in := plainInput(t, machineconfig.Worker)
 		in.TalosVersion, in.ExtensionServices = version, servicesOf(t, string(text))
 		in.Patches.Machine = []string{"apiVersion: v1alpha1\nkind: ExtensionServiceConfig\nname: tailscale\n" +

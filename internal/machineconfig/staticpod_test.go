@@ -39,7 +39,7 @@ func TestStaticPods(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	for generation, version := range generations {
+	for generation, version := range versions() {
 		in := plainInput(t, machineconfig.ControlPlane)
 		in.TalosVersion, in.StaticPods = version, podsOf(t, string(text))
 
