@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -114,7 +115,8 @@ func (w *world) adopted(name, fingerprint string) func(context.Context) error {
 
 // TestImport: a cluster that was not made here is taken over by the command, which is killed on the way, as is the
 // manager, and once more by a manifest alone. No node is written to or reboots, the PKI stays, and the plan is empty. A
-// change of the spec then rolls out, and leaves alone what the nodes had of their own.
+// change of the spec then rolls out, and leaves alone what the nodes had of their own, and so do upgrades of Talos and
+// Kubernetes.
 func TestImport(t *testing.T) {
 	w := newWorld(t)
 	c := w.strangers("stray")
@@ -182,8 +184,75 @@ func TestImport(t *testing.T) {
 	w.own("stray", "shelf: eight")
 	w.rollOutOver("stray", "aisle: nine")
 	w.own("stray", "shelf: eight", "aisle: nine")
+	w.upgradeImported("stray", "shelf: eight", "aisle: nine")
 	w.forget("stray")
 	w.etcdMembers("stray", 3)
+}
+
+// upgradeImported brings a cluster that has nothing but its import to the next patches of Talos and of Kubernetes. Each
+// machine reboots for it, one of the control plane at a time, and comes back with its member of etcd and with what it
+// has of its own; the PKI stays.
+func (w *world) upgradeImported(cluster string, added ...string) {
+	w.t.Helper()
+
+	const kubernetes = "v1.36.3"
+
+	before, members, id := w.bootCounts(1, 2, 3, 4), w.members(), w.identity(cluster)
+	check := w.watchReboots(cluster, 1, 2, 3)
+	_, early := w.controlPlaneFirst(newer, []int{1, 2, 3}, []int{4})
+
+	change(w, &v1alpha1.TalosControlPlane{}, cluster, func(cp *v1alpha1.TalosControlPlane) {
+		cp.Spec.TalosVersion, cp.Spec.KubernetesVersion = newer, kubernetes
+		cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeAutomatic, Kubernetes: v1alpha1.UpgradeAutomatic}
+	})
+	w.recorded(cluster+"-talos-1", &v1alpha1.TalosUpgrade{}, "v1.13.9", newer)
+	w.recorded(cluster+"-kubernetes-1", &v1alpha1.KubernetesUpgrade{}, "v1.36.2", kubernetes)
+	w.eventually("each component runs "+kubernetes, w.componentsAre(cluster, kubernetes))
+	w.eventually("nothing is left to do", w.groupsUpToDate(cluster))
+	check()
+
+	if n := early.Load(); n > 0 {
+		w.t.Errorf("the worker was sent an installer %d times before the control plane had the version", n)
+	}
+
+	for i, n := range w.bootCounts(1, 2, 3, 4) {
+		if n-before[i] != 1 || w.nodes[w.address(i)].Status().TalosVersion != newer {
+			w.t.Errorf("machine %d has booted %d times, want once: %+v", i, n-before[i], w.nodes[w.address(i)].Status())
+		}
+	}
+
+	id.boots = nil
+	w.sameIdentity(cluster, id)
+	w.sameMembers(members)
+	w.oneEtcd(cluster, 3)
+	w.own(cluster, added...)
+	w.nodesReady(cluster, 4)
+	w.eventually("no node is cordoned", w.schedulable(cluster, 4))
+}
+
+// members are the IDs of the members of etcd that are on the disks of the machines, by their addresses.
+func (w *world) members() map[string]string {
+	out := map[string]string{}
+
+	for a, n := range w.nodes {
+		if id := n.Status().EtcdMember; id != "" {
+			out[a] = id
+		}
+	}
+
+	return out
+}
+
+// sameMembers: each machine has the member that it had. One whose disk was wiped would have joined as another one.
+func (w *world) sameMembers(before map[string]string) {
+	w.t.Helper()
+	w.eventually("each machine has its member of etcd", func(context.Context) error {
+		if now := w.members(); !maps.Equal(now, before) {
+			return fmt.Errorf("the members were %v and are %v", before, now)
+		}
+
+		return nil
+	})
 }
 
 // forget drops what the worker has of its own: from then on it runs what the spec says, and nothing else.

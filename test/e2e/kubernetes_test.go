@@ -34,6 +34,13 @@ func (w *world) upgradeKubernetes(cluster, version string) {
 // to date.
 func (w *world) runsKubernetes(cluster, version string) func(context.Context) error {
 	return func(ctx context.Context) error {
+		return errors.Join(w.componentsAre(cluster, version)(ctx), w.upToDate(cluster)(ctx))
+	}
+}
+
+// componentsAre: each component of each machine of a cluster has a version, and no upgrade is left.
+func (w *world) componentsAre(cluster, version string) func(context.Context) error {
+	return func(ctx context.Context) error {
 		list, cp := &v1alpha1.TalosMachineList{}, &v1alpha1.TalosControlPlane{}
 
 		err := errors.Join(w.client.List(ctx, list, client.InNamespace(w.ns)),
@@ -55,7 +62,7 @@ func (w *world) runsKubernetes(cluster, version string) func(context.Context) er
 			return fmt.Errorf("%+v, API server %s", u, cp.Status.ObservedKubeVersion)
 		}
 
-		return w.upToDate(cluster)(ctx)
+		return nil
 	}
 }
 

@@ -83,18 +83,23 @@ func newStoryFrom(t *testing.T, talos string) *story {
 	return s
 }
 
-// boots counts how often a machine has booted.
-func (s *story) boots(machine int) int {
-	count := 0
+// bootCounts are how often machines have booted.
+func (w *world) bootCounts(machines ...int) map[int]int {
+	out := map[int]int{}
 
-	for _, t := range s.w.nodes[s.w.address(machine)].Timings() {
-		if t.Phase == "boot" {
-			count++
+	for _, i := range machines {
+		for _, t := range w.nodes[w.address(i)].Timings() {
+			if t.Phase == "boot" {
+				out[i]++
+			}
 		}
 	}
 
-	return count
+	return out
 }
+
+// boots counts how often a machine has booted.
+func (s *story) boots(machine int) int { return s.w.bootCounts(machine)[machine] }
 
 // installs counts how often a machine has answered that an installer has run, or will.
 func (s *story) installs(machine int) int {
