@@ -300,6 +300,11 @@ type MachineChange struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
+	// progress is the last line that the installer has printed, while it runs. It is updated every 15 seconds at most.
+	// Kind Talos only; nodes before Talos 1.13 do not report it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Progress string `json:"progress,omitempty"`
 }
 
 // ChangeGrant allows a machine to begin a change.

@@ -102,11 +102,36 @@ func TestUpgradeStatus(t *testing.T) {
 		}
 	}
 
+	s.installing(c)
+
 	if _, _, failed := s.run("upgrade", "status", "old", "--watch", "-o", "json"); !strings.Contains(failed, "--watch prints text only") {
 		t.Errorf("%q", failed)
 	}
 
 	s.watched(c)
+}
+
+// installing: what an installer has printed last is shown after what its machine does.
+func (s *shell) installing(c *sample) {
+	s.t.Helper()
+
+	before := c.machine[1].Status.Change
+	c.machine[1].Status.Change = &v1alpha1.MachineChange{
+		ID: "2", Kind: v1alpha1.ChangeTalos, Base: "a", Target: "b", Cause: v1alpha1.CauseSpec, Phase: v1alpha1.ChangeApplying,
+		Since: metav1.NewTime(wait.Now().Truncate(time.Second)), Message: "installing installer:b", Progress: "copying kernel",
+	}
+	s.runsVersions(c, talosV, "v1.34.1")
+
+	if out, _, _ := s.run("upgrade", "status", "old"); !strings.Contains(out, " Applying: installing installer:b: copying kernel\n") {
+		s.t.Errorf("%q", out)
+	}
+
+	if out, _, _ := s.run("upgrade", "status", "old", "-o", "json"); !strings.Contains(out, `"progress": "copying kernel"`) {
+		s.t.Errorf("%s", out)
+	}
+
+	c.machine[1].Status.Change = before
+	s.runsVersions(c, talosV, "v1.34.1")
 }
 
 // unobserved: a spec that the operator has not observed may ask for an upgrade, so it is not said that none is left,

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
@@ -15,10 +17,15 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/text"
 )
 
-// longestOutput is how much of the end of an installer's output is kept for a message, in bytes.
-const longestOutput = 300
+const (
+	// longestOutput is how much of the end of an installer's output is kept for a message, in bytes.
+	longestOutput = 300
+	// longestLine is how much of one line of it is shown while it runs, in bytes.
+	longestLine = 200
+)
 
 // Pull has the node pull an image, through its own mirrors: an installer, or that of the kubelet. It changes nothing
 // that runs, and may be repeated.
@@ -108,7 +115,8 @@ func podImages() *common.ContainerdInstance {
 
 // Install has the node pull an installer image, through its own mirrors, and run it: it writes the system into the boot
 // slot that does not run, and makes that one the next to boot. It neither drains nor reboots, nor checks etcd.
-// say receives what is printed; it may be nil. It may be repeated. The node ends the installer with the context.
+// say receives the lines that are printed, as they may be shown; it may be nil. Install may be repeated. The node ends
+// the installer with the context.
 //
 // Nodes older than Talos 1.13 do not serve it: the error has the reason UpgradeUnsupported.
 func (n *Node) Install(ctx context.Context, image string, say func(line string)) error {
@@ -144,8 +152,8 @@ func (n *Node) Install(ctx context.Context, image string, say func(line string))
 		case *machineapi.LifecycleServiceInstallProgress_Message:
 			output.add(r.Message)
 
-			if say != nil {
-				say(strings.TrimRight(r.Message, "\n"))
+			if line := printed(r.Message); line != "" && say != nil {
+				say(line)
 			}
 		case *machineapi.LifecycleServiceInstallProgress_ExitCode:
 			if r.ExitCode == 0 {
@@ -189,6 +197,25 @@ func (n *Node) installError(image string, err error) error {
 	}
 
 	return classify("the installation of "+image, n.name(), err)
+}
+
+// terminalCode matches what installers send to color a terminal.
+var terminalCode = regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`)
+
+// printed returns the last line of what an installer has printed, as it may be shown: without secrets, and bounded. A
+// progress bar returns to the beginning of its line.
+func printed(message string) string {
+	lines := strings.FieldsFunc(terminalCode.ReplaceAllString(redactText(message), ""), func(r rune) bool {
+		return r == '\n' || r == '\r'
+	})
+
+	for _, line := range slices.Backward(lines) {
+		if line = text.Line(line); line != "" {
+			return text.Cut(line, longestLine)
+		}
+	}
+
+	return ""
 }
 
 // tail keeps the end of what was written.

@@ -60,6 +60,8 @@ type upgradeMachine struct {
 	// State and Message of its change; empty if it has none.
 	State   v1alpha1.ChangePhase `json:"state,omitempty"`
 	Message string               `json:"message,omitempty"`
+	// Progress is what its installer has printed last; empty if none runs.
+	Progress string `json:"progress,omitempty"`
 	// Since when it has been in that state.
 	Since *metav1.Time `json:"since,omitempty"`
 }
@@ -204,7 +206,7 @@ func upgradeStateOf(c *session.Cluster) upgradeState {
 		}
 
 		if ch := m.Status.Change; ch != nil {
-			line.State, line.Message = ch.Phase, ch.Message
+			line.State, line.Message, line.Progress = ch.Phase, ch.Message, ch.Progress
 			if !ch.Since.IsZero() {
 				line.Since = &ch.Since
 			}
@@ -307,7 +309,12 @@ func (m upgradeMachine) String() string {
 	}
 
 	return fmt.Sprintf("%s: Talos %s, kubelet %s%s%s%s", m.Name, orUnknown(m.Talos), orUnknown(m.Kubelet), components,
-		change.After(", ", string(m.State)), change.After(": ", m.Message))
+		change.After(", ", string(m.State)), m.says())
+}
+
+// says returns what its change waits for, and how far its installer is; empty if there is nothing to say.
+func (m upgradeMachine) says() string {
+	return change.After(": ", m.Message) + change.After(": ", m.Progress)
 }
 
 // age returns for how long the machine has been in its state; empty if it has none.
@@ -369,7 +376,7 @@ func (s upgradeState) printTable(w io.Writer) {
 
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s%s\n", m.Name, m.Role, output.OrDash(m.Talos),
 			output.OrDash(v.APIServer), output.OrDash(v.ControllerManager), output.OrDash(v.Scheduler),
-			output.OrDash(m.Kubelet), output.OrDash(m.age()), output.OrDash(string(m.State)), change.After(": ", m.Message))
+			output.OrDash(m.Kubelet), output.OrDash(m.age()), output.OrDash(string(m.State)), m.says())
 	}
 
 	_ = tw.Flush() // the underlying writer reports its own errors

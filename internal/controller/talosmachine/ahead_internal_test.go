@@ -155,8 +155,8 @@ func TestRequestChanges(t *testing.T) {
 	s := newScope(m, time.Unix(100, 0))
 	s.controlPlane, s.compared, s.facts, s.installer = cp, true, &talos.Facts{}, "installer"
 
-	old, err := r.Installs.Do(work.Order[installation, struct{}]{
-		Key: s.key(), About: installation{ahead: "an earlier request"}, Timeout: time.Hour,
+	old, err := r.Installs.Do(work.Order[job, struct{}]{
+		Key: s.key(), About: job{installation: installation{ahead: "an earlier request"}}, Timeout: time.Hour,
 		Do: func(ctx context.Context) (struct{}, error) {
 			<-ctx.Done()
 

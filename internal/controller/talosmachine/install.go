@@ -24,12 +24,12 @@ const (
 
 // Installs runs the installers of all machines.
 type Installs struct {
-	*work.Runner[installation, struct{}]
+	*work.Runner[job, struct{}]
 }
 
 // NewInstalls returns a runner whose work ends with the context.
 func NewInstalls(ctx context.Context) *Installs {
-	return &Installs{work.New[installation, struct{}](ctx, func(key types.NamespacedName) client.Object {
+	return &Installs{work.New[job, struct{}](ctx, func(key types.NamespacedName) client.Object {
 		return &v1alpha1.TalosMachine{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 	})}
 }
@@ -47,6 +47,14 @@ type installation struct {
 	boot   string
 }
 
+// job is an installation that was begun.
+type job struct {
+	installation
+
+	// output is that of the installer; nil if images are pulled ahead.
+	output *output
+}
+
 // installs performs the acts that take longer than a reconciliation may: each reconciliation starts the work, or looks
 // at what has become of it. It returns another step if the work is done again later.
 func (r *Reconciler) installs(ctx context.Context, s *scope, in change.Input, act change.Act) (*change.Step, error) {
@@ -57,30 +65,30 @@ func (r *Reconciler) installs(ctx context.Context, s *scope, in change.Input, ac
 		about.image = c.OldImage
 	}
 
-	job := r.Installs.Find(s.key(), s.machine.UID)
+	j := r.Installs.Find(s.key(), s.machine.UID)
 
-	if job != nil && job.About != about {
+	if j != nil && j.About.installation != about {
 		r.Installs.Drop(s.key())
 
-		job = nil
+		j = nil
 	}
 
 	switch {
-	case job == nil:
+	case j == nil:
 		if err := r.startInstall(ctx, s, about); err != nil {
 			return nil, err
 		}
 
-		s.pass.Held = c.Message
+		s.pass.Held, s.machine.Status.Change.Progress = c.Message, ""
 
 		return nil, nil
-	case !job.Ended():
-		s.pass.Held = c.Message
+	case !j.Ended():
+		s.pass.Held, s.machine.Status.Change.Progress = c.Message, j.About.output.show(in.Now)
 
 		return nil, nil
 	}
 
-	_, err := job.Result()
+	_, err := j.Result()
 
 	switch late := in.Now.Sub(in.Record.Intent.Since.Time) >= in.Options.HealthTimeout; {
 	case err == nil:
@@ -98,7 +106,7 @@ func (r *Reconciler) installs(ctx context.Context, s *scope, in change.Input, ac
 
 	r.Installs.Drop(s.key())
 
-	in.Record.Change.Message = failure.Message(err)
+	in.Record.Change.Message, in.Record.Change.Progress = failure.Message(err), ""
 
 	return &change.Step{Before: in.Record, Again: retryInstall}, nil
 }
@@ -116,8 +124,10 @@ func (r *Reconciler) startInstall(ctx context.Context, s *scope, about installat
 		reason = v1alpha1.ReasonImagePull
 	}
 
-	_, err = r.Installs.Do(work.Order[installation, struct{}]{
-		Key: s.key(), UID: s.machine.UID, About: about, Timeout: installTimeout, TimeoutReason: reason,
+	begun := job{about, &output{}}
+
+	_, err = r.Installs.Do(work.Order[job, struct{}]{
+		Key: s.key(), UID: s.machine.UID, About: begun, Timeout: installTimeout, TimeoutReason: reason,
 		Do: func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, node.ToItself(ctx, self, func() error {
 				switch {
@@ -127,7 +137,7 @@ func (r *Reconciler) startInstall(ctx context.Context, s *scope, about installat
 					return node.Pull(ctx, about.image)
 				}
 
-				return node.Install(ctx, about.image, nil)
+				return node.Install(ctx, about.image, begun.output.say)
 			})
 		},
 	})

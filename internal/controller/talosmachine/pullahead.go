@@ -24,17 +24,17 @@ import (
 func (r *Reconciler) pullAhead(ctx context.Context, s *scope) error {
 	st := &s.machine.Status
 	want := s.requested()
-	job := r.Installs.Find(s.key(), s.machine.UID)
+	begun := r.Installs.Find(s.key(), s.machine.UID)
 
 	switch {
 	case want == "":
-		if st.Images = nil; job != nil && job.About.ahead != "" {
+		if st.Images = nil; begun != nil && begun.About.ahead != "" {
 			r.Installs.Drop(s.key())
 		}
 
 		return nil
 	case !s.pullsAhead(), !s.compared || s.facts == nil, st.Intent != nil,
-		job != nil && job.About.ahead == "" && !job.Ended():
+		begun != nil && begun.About.ahead == "" && !begun.Ended():
 		return nil
 	}
 
@@ -55,12 +55,12 @@ func (r *Reconciler) pullAhead(ctx context.Context, s *scope) error {
 	switch {
 	case len(images) == 0:
 		*st.Images = v1alpha1.MachineImages{RequestedFor: want, Pulled: true}
-	case job == nil || job.About != about:
+	case begun == nil || begun.About.installation != about:
 		r.Installs.Drop(s.key()) // a pull for an earlier request must not go on beside this one
 
 		return r.beginAhead(ctx, s, about, images)
-	case job.Ended():
-		r.endAhead(s, job)
+	case begun.Ended():
+		r.endAhead(s, begun)
 	}
 
 	return nil
@@ -85,10 +85,10 @@ func (r *Reconciler) beginAhead(ctx context.Context, s *scope, about installatio
 
 	self := s.self()
 
-	_, err = r.Installs.Do(work.Order[installation, struct{}]{
-		Key: s.key(), UID: s.machine.UID, About: about, TimeoutReason: v1alpha1.ReasonImagePull,
+	_, err = r.Installs.Do(work.Order[job, struct{}]{
+		Key: s.key(), UID: s.machine.UID, About: job{installation: about}, TimeoutReason: v1alpha1.ReasonImagePull,
 		Timeout: time.Duration(len(images)+1) * aheadTimeout,
-		Admit: func(running iter.Seq2[types.NamespacedName, installation]) error {
+		Admit: func(running iter.Seq2[types.NamespacedName, job]) error {
 			n := 0
 
 			for _, other := range running {
@@ -155,12 +155,12 @@ func pauseAhead(failures int32) time.Duration {
 }
 
 // endAhead records what has become of the pull.
-func (r *Reconciler) endAhead(s *scope, job *work.Job[installation, struct{}]) {
+func (r *Reconciler) endAhead(s *scope, ended *work.Job[job, struct{}]) {
 	r.Installs.Drop(s.key())
 
 	st := s.machine.Status.Images
 
-	if _, err := job.Result(); err != nil {
+	if _, err := ended.Result(); err != nil {
 		at := stamp(r.Clock.Now())
 		st.Message, st.LastAttemptTime = kube.Shorten(failure.Message(err), longestMessage), &at
 		st.Failures++

@@ -92,7 +92,7 @@ func (r *Reconciler) tellOverdue(s *scope, expected bool) {
 }
 
 // weight returns the weight of the status changes of this reconciliation: the progress of a booting node is a detail,
-// and so are its volumes, unless one fails, which is a condition.
+// and so are its volumes, unless one fails, which is a condition, and what an installer prints.
 func (s *scope) weight(outage bool) condition.Weight {
 	st, was := s.machine.Status.DeepCopy(), &s.base.Status
 	if equality.Semantic.DeepEqual(st, was) {
@@ -105,6 +105,10 @@ func (s *scope) weight(outage bool) condition.Weight {
 
 	if !hasKeys(st.BootVolumes) && !hasKeys(was.BootVolumes) { // a boot without keys has nothing to remember
 		st.BootVolumes = was.BootVolumes
+	}
+
+	if st.Change != nil && was.Change != nil { // what an installer prints
+		st.Change.Progress = was.Change.Progress
 	}
 
 	if st.Images != nil && was.Images != nil { // a retry of a pull

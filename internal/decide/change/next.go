@@ -120,11 +120,11 @@ func (in Input) mayRest() bool {
 		c.Phase == v1alpha1.ChangeAwaitingReboot)
 }
 
-// phase sets the phase of the change.
+// phase sets the phase of the change. What an installer has printed belongs to the phase in which it ran.
 func (in *Input) phase(phase v1alpha1.ChangePhase, message string) {
 	c := in.Record.Change
 	if c.Phase != phase {
-		c.Phase, c.Since = phase, stamp(in.Now)
+		c.Phase, c.Since, c.Progress = phase, stamp(in.Now), ""
 	}
 
 	c.Message = message

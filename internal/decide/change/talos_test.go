@@ -54,6 +54,31 @@ func TestDrainSaysItsOwn(t *testing.T) {
 	}
 }
 
+// TestOutputEnds: what an installer has printed stays while it runs, and is gone with the phase in which it ran.
+func TestOutputEnds(t *testing.T) {
+	printed := func(in *change.Input) { in.Record.Change.Progress = "copying kernel" }
+	applying := phase(v1alpha1.ChangeApplying, time.Second)
+
+	for name, c := range map[string]struct {
+		pass change.Pass
+		want string
+	}{
+		"it runs":     {change.Pass{Held: "installing"}, "copying kernel"},
+		"it is done":  {change.Pass{Installed: true}, ""},
+		"it fails":    {change.Pass{Failed: "exit code 1", Uncordoned: true}, ""},
+		"it is ended": {change.Pass{Installed: true, Uncordoned: true}, ""},
+	} {
+		edits := []func(*change.Input){installed, printed, intent("Install", time.Second), applying, pass(c.pass)}
+		if name == "it is ended" { // by a window that closes
+			edits = append(edits, closed)
+		}
+
+		if got := change.NextTalos(upgraded(edits...)).Before.Change; got.Progress != c.want {
+			t.Errorf("%s: %s shows %q, want %q", name, got.Phase, got.Progress, c.want)
+		}
+	}
+}
+
 // TestNextTalos: one row for each step of an upgrade.
 func TestNextTalos(t *testing.T) {
 	drained, pulled := change.Pass{Drained: true}, change.Pass{Pulled: true}
