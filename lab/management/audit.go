@@ -202,13 +202,20 @@ func parseWrite(line []byte) (Write, error) {
 		return Write{}, fmt.Errorf("reading a line of the audit log: %w", err)
 	}
 
-	resource := event.ObjectRef.Resource
-	if event.ObjectRef.Subresource != "" {
-		resource = strings.Join([]string{resource, event.ObjectRef.Subresource}, "/")
-	}
+	ref := event.ObjectRef
 
 	return Write{
-		Time: event.Received, User: event.User.Username, Verb: event.Verb, Resource: resource,
-		Namespace: event.ObjectRef.Namespace, Name: event.ObjectRef.Name, Code: event.Response.Code,
+		Time: event.Received, User: event.User.Username, Verb: event.Verb,
+		Resource: withSubresource(ref.Resource, ref.Subresource), Namespace: ref.Namespace, Name: ref.Name,
+		Code: event.Response.Code,
 	}, nil
+}
+
+// withSubresource is a resource with its subresource, if there is one: machines/status.
+func withSubresource(resource, subresource string) string {
+	if subresource == "" {
+		return resource
+	}
+
+	return resource + "/" + subresource
 }

@@ -128,7 +128,7 @@ func parseRequest(line []byte) (Request, error) {
 
 	return Request{
 		User: event.User.Username, Verb: event.Verb, Group: ref.Group,
-		Resource:  strings.TrimSuffix(ref.Resource+"/"+ref.Subresource, "/"),
+		Resource:  withSubresource(ref.Resource, ref.Subresource),
 		Namespace: ref.Namespace, Name: ref.Name, URL: url,
 		Forbidden: event.Response.Code == http.StatusForbidden && !strings.Contains(event.Response.Message, terminating),
 		Created:   event.Response.Code == http.StatusCreated,
