@@ -63,7 +63,7 @@ func TestFetchShortNames(t *testing.T) {
 
 	for version, call := range map[string]string{"v1.12.4": "ImagePull", "v1.13.9": "Pull"} {
 		address := loopback.Address(t)
-		c := newCluster(t, address)
+		c := newClusterOf(t, address, "1.34.3")
 		n := boot(t, address, func(o *node.Options) { o.TalosVersion = version })
 		c.configure(n)
 

@@ -32,12 +32,19 @@ type cluster struct {
 func newCluster(t *testing.T, address string) *cluster {
 	t.Helper()
 
+	return newClusterOf(t, address, "1.36.2")
+}
+
+// newClusterOf has another version of Kubernetes, for nodes whose Talos does not support that of newCluster.
+func newClusterOf(t *testing.T, address, kubernetes string) *cluster {
+	t.Helper()
+
 	bundle, err := pki.Machinery()
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	in, err := generate.NewInput("c", "https://"+address+":6443", "1.36.2", generate.WithSecretsBundle(bundle),
+	in, err := generate.NewInput("c", "https://"+address+":6443", kubernetes, generate.WithSecretsBundle(bundle),
 		generate.WithVersionContract(machineryconfig.TalosVersion1_13), generate.WithInstallDisk("/dev/sda"),
 		generate.WithEndpointList([]string{address}))
 	if err != nil {

@@ -107,7 +107,7 @@ func (s *session) validate(ctx context.Context, data []byte, maintenance bool) (
 		return nil, nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 
-	more, err := cfg.RuntimeValidate(ctx, s.store.State(), mode)
+	more, err := s.runtimeValidate(ctx, cfg, mode)
 	if err != nil {
 		return nil, nil, status.Error(codes.InvalidArgument, err.Error())
 	}

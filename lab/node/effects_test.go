@@ -72,7 +72,12 @@ func newBenchOf(t *testing.T, address, talos string) *bench {
 		t.Fatal(err)
 	}
 
-	in, err := generate.NewInput("lab", "https://"+address+":6443", "1.36.2",
+	kubernetes := "1.36.2"
+	if talos != node.DefaultTalosVersion {
+		kubernetes = "1.34.3" // which each of them supports
+	}
+
+	in, err := generate.NewInput("lab", "https://"+address+":6443", kubernetes,
 		generate.WithSecretsBundle(bundle),
 		generate.WithVersionContract(machineryconfig.TalosVersion1_13), generate.WithInstallDisk("/dev/sda"),
 		generate.WithEndpointList([]string{address}))

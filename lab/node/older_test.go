@@ -1,7 +1,9 @@
 package node_test
 
 import (
+	"bytes"
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/cosi-project/runtime/pkg/safe"
@@ -69,6 +71,36 @@ func TestMaintenanceOfOlder(t *testing.T) {
 			if got := status.Code(err) == codes.Unimplemented; got != older {
 				t.Errorf("the ImageService: %v", err)
 			}
+		})
+	}
+}
+
+// TestKubernetesOfOlder: a node refuses versions of Kubernetes that its own Talos does not support, and takes those
+// that it does, whatever the Talos of the library supports.
+func TestKubernetesOfOlder(t *testing.T) {
+	t.Parallel()
+
+	b := newBenchOf(t, loopback.Address(t), "v1.11.6")
+	c := b.insecure()
+
+	for kubernetes, want := range map[string]string{
+		"v1.28.1": "kubelet image is not valid: version of Kubernetes 1.28.1 is too old to be used with Talos 1.11.6",
+		"v1.35.1": "kubelet image is not valid: version of Kubernetes 1.35.1 is too new to be used with Talos 1.11.6",
+		"v1.29.1": "", "v1.34.3": "",
+	} {
+		config := bytes.ReplaceAll(b.config, []byte("v1.34.3"), []byte(kubernetes))
+
+		wait.For(t, kubernetes+" is answered", func(context.Context) error {
+			_, err := b.apply(c, config, machine.ApplyConfigurationRequest_AUTO, true)
+			if status.Code(err) == codes.Unavailable {
+				return err // it still boots
+			}
+
+			if (err == nil) != (want == "") || !strings.Contains(status.Convert(err).Message(), want) {
+				t.Errorf("%s: %v, want %q", kubernetes, err, want)
+			}
+
+			return nil
 		})
 	}
 }
