@@ -2,11 +2,13 @@ package workload
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
@@ -78,6 +80,65 @@ func TestUncordon(t *testing.T) {
 
 	if err := (&Cluster{client: fake.NewClientset()}).Uncordon(t.Context(), NodeRef{Name: "n"}); err != nil {
 		t.Errorf("a Node that does not exist: %v", err)
+	}
+}
+
+// TestMarks: what was cordoned with one mark is not uncordoned with another, also where machine and Node have different
+// UUIDs. Both patches name the version of the Node that was read.
+func TestMarks(t *testing.T) {
+	t.Parallel()
+
+	for _, uuid := range []string{"uuid", "other"} {
+		for _, c := range []struct {
+			by, undoneBy string
+			want         bool
+		}{
+			{"apply/prod", "", true},
+			{"", "apply/prod", true},
+			{"apply/prod", "apply/other", true},
+			{"apply/prod", "apply/prod", false},
+		} {
+			client := fake.NewClientset(&corev1.Node{
+				ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: "7"},
+				Status: corev1.NodeStatus{
+					NodeInfo:   corev1.NodeSystemInfo{SystemUUID: uuid, BootID: "boot"},
+					Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+				},
+			})
+			cluster := &Cluster{client: client}
+			ref := NodeRef{Name: "n", UUID: "uuid", BootID: "boot", Mark: c.by}
+
+			if left, err := cluster.Drain(t.Context(), ref, DrainOptions{GracePeriodSeconds: -1}); err != nil || len(left) > 0 {
+				t.Fatalf("draining: %v, %q are left", err, left)
+			}
+
+			ref.Mark = c.undoneBy
+
+			got, err := cluster.Status(t.Context(), ref)
+			want := NodeStatus{Exists: true, Ready: true, BootID: "boot", Cordoned: true, Marked: !c.want}
+
+			if err != nil || got != want {
+				t.Errorf("%+v: status %+v, %v; want %+v", c, got, err, want)
+			}
+
+			if err := cluster.Uncordon(t.Context(), ref); err != nil {
+				t.Error(err)
+			}
+
+			if got, err = cluster.Status(t.Context(), ref); err != nil || got.Cordoned != c.want {
+				t.Errorf("%+v with UUID %s: cordoned %t, %v", c, uuid, got.Cordoned, err)
+			}
+
+			for _, a := range client.Actions() {
+				if p, ok := a.(clienttesting.PatchAction); ok && !strings.Contains(string(p.GetPatch()), `"resourceVersion":"`) {
+					t.Errorf("a patch without the version that was read: %s", p.GetPatch())
+				}
+			}
+		}
+	}
+
+	if got, err := (&Cluster{client: fake.NewClientset()}).Status(t.Context(), NodeRef{Name: "n"}); err != nil || got != (NodeStatus{}) {
+		t.Errorf("a Node that does not exist: %+v, %v", got, err)
 	}
 }
 

@@ -72,7 +72,13 @@ type NodeRef struct {
 	// BootID of the machine, if it is known. A Node with this boot ID is that of the machine, whatever its UUID is: the
 	// kubelet reports the UUID of the firmware also where Talos was given another one, in its META partition.
 	BootID string
+	// Mark of what drains in place of the operator; empty for the operator. A Node that was cordoned with one mark is not
+	// uncordoned with another: what drains does not undo what the operator, a user or another run has cordoned.
+	Mark string
 }
+
+// ApplyMark is how the marks of the runs of talconfig apply begin.
+const ApplyMark = "apply/"
 
 // is reports whether the kubelet of the machine has reported a Node since it booted.
 func (r NodeRef) is(n *corev1.Node) bool {
@@ -92,11 +98,14 @@ func (r NodeRef) contradicts(n *corev1.Node) bool { return r.differs(n) && !r.is
 // mark returns the value of CordonedAnnotation on the Node of the machine. After a reboot the boot ID no longer tells
 // that it is the same one, so a UUID that differs is kept there.
 func (r NodeRef) mark(n *corev1.Node) string {
-	if r.differs(n) {
+	switch {
+	case !r.differs(n):
+		return cmp.Or(r.Mark, "true")
+	case r.Mark == "":
 		return r.UUID
 	}
 
-	return "true"
+	return r.Mark + "/" + r.UUID
 }
 
 // node reads a Node object; nil if this machine has none.
@@ -255,15 +264,7 @@ func (c *Cluster) Uncordon(ctx context.Context, ref NodeRef) error {
 		return nil
 	}
 
-	patch := []byte(`{"metadata":{"annotations":{"` + v1alpha1.CordonedAnnotation +
-		`":null}},"spec":{"unschedulable":null}}`)
-
-	_, err = c.client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-	if err != nil {
-		return fmt.Errorf("uncordoning node %s: %w", n.Name, err)
-	}
-
-	return nil
+	return c.schedule(ctx, n, "uncordoning", nil, nil)
 }
 
 // cordon makes a node unschedulable, and marks it as cordoned by the operator.
@@ -272,17 +273,24 @@ func (c *Cluster) cordon(ctx context.Context, n *corev1.Node, mark string) error
 		return nil
 	}
 
+	return c.schedule(ctx, n, "cordoning", mark, true)
+}
+
+// schedule changes whether pods are put on a node, and its mark. It fails if the Node has changed since it was read:
+// another client may have cordoned it in the meantime.
+func (c *Cluster) schedule(ctx context.Context, n *corev1.Node, doing string, mark, unschedulable any) error {
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"annotations": map[string]any{v1alpha1.CordonedAnnotation: mark}},
-		"spec":     map[string]any{"unschedulable": true},
+		"metadata": map[string]any{
+			"resourceVersion": n.ResourceVersion, "annotations": map[string]any{v1alpha1.CordonedAnnotation: mark},
+		},
+		"spec": map[string]any{"unschedulable": unschedulable},
 	})
-	if err != nil {
-		return fmt.Errorf("cordoning node %s: %w", n.Name, err)
+	if err == nil {
+		_, err = c.client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 	}
 
-	_, err = c.client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
-		return fmt.Errorf("cordoning node %s: %w", n.Name, err)
+		return fmt.Errorf("%s node %s: %w", doing, n.Name, err)
 	}
 
 	return nil

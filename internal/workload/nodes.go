@@ -71,6 +71,36 @@ func (c *Cluster) Ready(ctx context.Context, ref NodeRef) (bool, error) {
 	return clusterNode(n).Ready, nil
 }
 
+// NodeStatus is what a cluster reports about the Node of a machine.
+type NodeStatus struct {
+	// Exists: there is a Node with the name, and no other machine has registered it.
+	Exists bool
+	// Ready according to the cluster, since the boot with the ID.
+	Ready  bool
+	BootID string
+	// Cordoned: it is unschedulable. Marked: Uncordon changes it, because it was cordoned with the mark of the reference.
+	Cordoned, Marked bool
+}
+
+// Status reads the Node of a machine.
+func (c *Cluster) Status(ctx context.Context, ref NodeRef) (NodeStatus, error) {
+	n, err := c.client.CoreV1().Nodes().Get(ctx, ref.Name, metav1.GetOptions{})
+
+	switch {
+	case apierrors.IsNotFound(err):
+		return NodeStatus{}, nil
+	case err != nil:
+		return NodeStatus{}, fmt.Errorf("reading node %s: %w", ref.Name, err)
+	}
+
+	have := clusterNode(n)
+
+	return NodeStatus{
+		Exists: !ref.contradicts(n), Ready: have.Ready, BootID: have.BootID, Cordoned: n.Spec.Unschedulable,
+		Marked: n.Annotations[v1alpha1.CordonedAnnotation] == ref.mark(n),
+	}, nil
+}
+
 // ObserveNode queries the cluster whether the Node of a returned machine is ready, whichever machine registered it. If
 // the query is not possible or fails, the state is unknown.
 func ObserveNode(ctx context.Context, connect func(context.Context) (*Cluster, error), f *safety.Fencing) {

@@ -2,6 +2,7 @@ package workload
 
 import (
 	"context"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -23,7 +24,8 @@ func (c *Cluster) Obstacles(ctx context.Context) (upgrade.Obstacles, error) {
 
 		for i := range list.Items {
 			n := &list.Items[i]
-			if n.Spec.Unschedulable && n.Annotations[v1alpha1.CordonedAnnotation] == "" && len(n.Name) <= maxName {
+			mark := n.Annotations[v1alpha1.CordonedAnnotation]
+			if n.Spec.Unschedulable && (mark == "" || strings.HasPrefix(mark, ApplyMark)) && len(n.Name) <= maxName {
 				out.Cordoned = append(out.Cordoned, n.Name)
 			}
 		}

@@ -131,7 +131,9 @@ func TestRemovedArguments(t *testing.T) {
 func obstacles(t *testing.T, c clientset.Interface, cluster *workload.Cluster) {
 	t.Helper()
 
-	for name, annotations := range map[string]map[string]string{"by-hand": nil, "ours": {"talos-operator.io/cordoned": "true"}} {
+	for name, annotations := range map[string]map[string]string{
+		"by-hand": nil, "ours": {"talos-operator.io/cordoned": "true"}, "by-apply": {"talos-operator.io/cordoned": "apply/prod"},
+	} {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}, Spec: corev1.NodeSpec{Unschedulable: true}}
 		if _, err := c.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -155,7 +157,7 @@ func obstacles(t *testing.T, c clientset.Interface, cluster *workload.Cluster) {
 	}
 
 	got, err := cluster.Obstacles(t.Context())
-	if err != nil || !slices.Equal(got.Cordoned, []string{"by-hand"}) || !slices.Equal(got.Budgets, []string{"default/never"}) {
+	if err != nil || !slices.Equal(got.Cordoned, []string{"by-apply", "by-hand"}) || !slices.Equal(got.Budgets, []string{"default/never"}) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

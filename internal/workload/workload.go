@@ -201,6 +201,33 @@ func (c *Clients) client(b *clusterstate.Bundle, address string) (cached, error)
 	return made, nil
 }
 
+// openTimeout limits one call with a client configuration of a user, who may have to log in.
+const openTimeout = 30 * time.Second
+
+// Open connects to the Kubernetes API of a client configuration. Its responses are limited as those of other API
+// servers are.
+func Open(ctx context.Context, cfg *rest.Config) (*Cluster, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.Timeout, cfg.UserAgent = openTimeout, rest.DefaultKubernetesUserAgent()
+	boundAnswers(cfg)
+
+	have, err := open(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("opening a client to the API server at %s: %w", cfg.Host, err)
+	}
+
+	if err := have.discovery.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
+		return nil, fmt.Errorf("asking the API server at %s whether it is ready: %w", cfg.Host, err)
+	}
+
+	client, err := have.kubernetes()
+	if err != nil {
+		return nil, err
+	}
+
+	return &Cluster{client: client, rest: have.rest}, nil
+}
+
 func open(cfg *rest.Config) (cached, error) {
 	client, err := rest.HTTPClientFor(cfg)
 	if err != nil {

@@ -111,6 +111,12 @@ func modelledNode(t *testing.T, c clientset.Interface, alive *bool) {
 		t.Errorf("cordoned %+v, error %v", n.Spec, err)
 	}
 
+	stale := []byte(`{"metadata":{"resourceVersion":"0"},"spec":{"unschedulable":null}}`)
+	if _, err := c.CoreV1().Nodes().Patch(t.Context(), "one", types.StrategicMergePatchType, stale,
+		metav1.PatchOptions{}); !apierrors.IsConflict(err) {
+		t.Errorf("a patch of what it was before: %v", err)
+	}
+
 	*alive = false
 
 	if n, err = c.CoreV1().Nodes().Get(t.Context(), "one", metav1.GetOptions{}); err != nil || isReady(n) || !n.Spec.Unschedulable {

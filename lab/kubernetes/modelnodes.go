@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -159,12 +160,18 @@ func (m *ModelNodes) patch(name string, kind types.PatchType, patch []byte) (*co
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 
+	if next.ResourceVersion != "" && next.ResourceVersion != n.node.ResourceVersion {
+		return nil, apierrors.NewConflict(corev1.Resource("nodes"), name, errChanged)
+	}
+
 	n.node = next
 	m.touch(next)
 	m.settle(time.Now())
 
 	return n.show(), nil
 }
+
+var errChanged = errors.New("the object has been modified; please apply your changes to the latest version and try again")
 
 func applyPatch(doc []byte, kind types.PatchType, patch []byte) ([]byte, error) {
 	if kind == types.StrategicMergePatchType {
