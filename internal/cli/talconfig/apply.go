@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/cli/exit"
 	"github.com/talos-operator/talos-operator/internal/cli/session"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
@@ -25,6 +26,10 @@ type applier struct {
 	compat, dryRun   bool
 	yes              bool
 	timeout          time.Duration
+
+	noDrain                    bool
+	drainTimeout               time.Duration
+	onDrainTimeout, kubeconfig string
 }
 
 func newApplyCommand(env *environment) *cobra.Command {
@@ -40,7 +45,13 @@ changed while etcd is healthy, as the safety rules of the operator demand, and t
 new config, its services are healthy and etcd is healthy again. What may cut a node off is tried first: the node
 rolls it back by itself unless it stays reachable.
 
-The command stops at the first failure. Run it again to go on: what is left to do follows from what the nodes run.
+A node that reboots is cordoned and drained before, and uncordoned once it is healthy and its Node is ready. Its pods are
+evicted, as their PodDisruptionBudgets allow; --on-drain-timeout says what happens if they do not leave in time. What
+was cordoned by another client stays cordoned. Without the Kubernetes API of the cluster, nothing that reboots is
+changed, unless --no-drain is given.
+
+The command stops at the first failure. Run it again to go on: what is left to do follows from what the nodes run, and
+a node that an interrupted run has left cordoned is uncordoned.
 Versions of Kubernetes stay as they run: see gencommand upgrade and gencommand upgrade-k8s. Machines in maintenance mode
 are not configured, and etcd is never bootstrapped.`,
 		Example: `  talos-operator talconfig apply --dry-run
@@ -59,6 +70,13 @@ are not configured, and etcd is never bootstrapped.`,
 	f.BoolVarP(&a.yes, "yes", "y", false, "do not ask for confirmation")
 	f.BoolVar(&a.compat, "compat", false, "apply patches in the order of talhelper: those of all nodes last")
 	f.DurationVar(&a.timeout, "timeout", 10*time.Minute, "how long one node may take to become healthy")
+	f.BoolVar(&a.noDrain, "no-drain", false, "reboot nodes with their pods, and do not ask Kubernetes for anything")
+	f.DurationVar(&a.drainTimeout, "drain-timeout", 5*time.Minute, "how long the pods of a node may take to leave it")
+	f.StringVar(&a.onDrainTimeout, "on-drain-timeout", string(v1alpha1.DrainHold),
+		"what happens if pods have not left by then: Hold stops, Force deletes them regardless of their\n"+
+			"PodDisruptionBudgets, Skip reboots the node with them")
+	f.StringVar(&a.kubeconfig, "kubeconfig", "",
+		"kubeconfig of the cluster (default: credentials made from the PKI, for the API servers of its control planes)")
 
 	return cmd
 }
@@ -92,10 +110,13 @@ func (a *applier) run(ctx context.Context) error {
 		return fmt.Errorf("%w; nothing was changed", err)
 	}
 
+	kubeErr := d.lookUp(ctx)
 	due := d.due()
 	a.describe(d)
 
 	switch {
+	case kubeErr != nil:
+		return kubeErr
 	case len(due) == 0:
 		return nil
 	case a.dryRun:
@@ -124,6 +145,15 @@ func (a *applier) drive(fleet fleetFile, bundle *clusterstate.Bundle, files []re
 	d := &drive{
 		pool: talos.NewPool(), creds: talos.Credentials{CA: access.CA, Cert: access.Cert, Key: access.Key}, bundle: bundle,
 		timeout: a.timeout, say: func(format string, args ...any) { fmt.Fprintf(a.Out, format+"\n", args...) },
+		warn: func(format string, args ...any) { fmt.Fprintf(a.ErrOut, format+"\n", args...) },
+	}
+
+	if d.drain, err = a.drainer(fleet); err != nil {
+		return nil, err
+	}
+
+	if d.api, err = a.kubernetes(bundle); err != nil {
+		return nil, err
 	}
 
 	for i := range fleet.Nodes {
@@ -144,7 +174,7 @@ func (a *applier) describe(d *drive) {
 
 	for _, t := range d.nodes {
 		if t.isSelected {
-			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", t.Hostname, t.role(), t.address, t.effect(), fields(t.fields()))
+			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", t.Hostname, t.role(), t.address, d.effect(t), fields(t.fields()))
 		}
 	}
 
@@ -158,10 +188,19 @@ func (a *applier) describe(d *drive) {
 		for _, warning := range t.warnings {
 			fmt.Fprintf(a.ErrOut, "Warning: %s: %s\n", t.Hostname, warning)
 		}
+
+		if t.status.Cordoned && !t.status.Marked {
+			fmt.Fprintf(a.ErrOut, "Note: %s was cordoned by another client, and stays cordoned\n", t.Hostname)
+		}
 	}
 
 	due := d.due()
-	fmt.Fprintf(a.Out, "\n%s would change.\n", count(len(due), "node"))
+	change := len(slices.DeleteFunc(slices.Clone(due), func(t *target) bool { return len(t.changes) == 0 }))
+	fmt.Fprintf(a.Out, "\n%s would change.\n", count(change, "node"))
+
+	if left := len(due) - change; left > 0 {
+		fmt.Fprintf(a.Out, "%s that an earlier run has left cordoned would be uncordoned.\n", count(left, "node"))
+	}
 }
 
 // confirm asks the user.

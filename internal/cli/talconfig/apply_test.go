@@ -19,25 +19,34 @@ import (
 	"github.com/talos-operator/talos-operator/test/wait"
 )
 
-// running is a cluster of three modelled control planes, with the talconfig.yaml of it.
+// running is a cluster of modelled nodes, with the talconfig.yaml of it.
 type running struct {
 	folder
 
 	nodes []*node.Node
+	// bundle is the PKI, workers is how many of the nodes are workers, the last ones.
+	bundle  []byte
+	workers int
+	// reboots: each value of the talconfig.yaml needs a reboot.
+	reboots bool
 }
 
-func newRunning(t *testing.T) *running {
+func newRunning(t *testing.T, workers int) *running {
 	t.Helper()
 
 	subnet := loopback.Subnet(t)
-	r := &running{folder: folder{t: t, dir: t.TempDir()}}
+	r := &running{folder: folder{t: t, dir: t.TempDir()}, workers: workers}
 	cluster := foreign.New(t, "prod", subnet+".1")
 	registry := node.NewRegistry()
 
-	for i := range 3 {
+	for i := range 3 + workers {
+		name, role := fmt.Sprintf("cp-%d", i+1), foreign.ControlPlane
+		if i >= 3 {
+			name, role = fmt.Sprintf("w-%d", i-2), foreign.Worker
+		}
+
 		n, err := node.New(node.Options{
-			Name: fmt.Sprintf("cp-%d", i+1), Address: fmt.Sprintf("%s.%d", subnet, i+1), Dir: t.TempDir(), Modelled: true,
-			Cluster: registry,
+			Name: name, Address: fmt.Sprintf("%s.%d", subnet, i+1), Dir: t.TempDir(), Modelled: true, Cluster: registry,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -50,12 +59,13 @@ func newRunning(t *testing.T) *running {
 		}
 
 		r.nodes = append(r.nodes, n)
-		cluster.Join(foreign.ControlPlane, n.Address())
+		cluster.Join(role, n.Address())
 	}
 
 	cluster.Bootstrap(r.nodes[0].Address(), 3)
 
-	r.write("talsecret.yaml", string(cluster.SecretsYAML()))
+	r.bundle = cluster.SecretsYAML()
+	r.write("talsecret.yaml", string(r.bundle))
 	r.configure("one")
 
 	return r
@@ -65,12 +75,18 @@ func newRunning(t *testing.T) *running {
 func (r *running) configure(value string) {
 	r.t.Helper()
 
+	env := "TOKEN: hunter2hunter2"
+	if r.reboots {
+		env += ", ROUND: " + value
+	}
+
 	text := "clusterName: prod\nendpoint: https://" + r.nodes[0].Address() + ":6443\nkubernetesVersion: v1.36.2\n" +
-		"patches: [\"machine: {sysctls: {vm.max_map_count: " + value + "}, env: {TOKEN: hunter2hunter2}, " +
+		"patches: [\"machine: {sysctls: {vm.max_map_count: " + value + "}, env: {" + env + "}, " +
 		"certSANs: [" + value + ".example.org]}\"]\nnodes:\n"
 
-	for _, n := range r.nodes {
-		text += fmt.Sprintf("  - {hostname: %s, ipAddress: %s, controlPlane: true, installDisk: /dev/sda}\n", n.Name(), n.Address())
+	for i, n := range r.nodes {
+		text += fmt.Sprintf("  - {hostname: %s, ipAddress: %s, controlPlane: %t, installDisk: /dev/sda}\n", n.Name(),
+			n.Address(), i < len(r.nodes)-r.workers)
 	}
 
 	r.write("talconfig.yaml", text)
@@ -121,10 +137,25 @@ func (h *hook) Write(p []byte) (int, error) {
 	return h.Buffer.Write(p)
 }
 
+// follow runs a command with an output that acts on what is printed.
+func (r *running) follow(out *hook, words ...string) error {
+	cmd := talconfig.NewCommand(genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: out, ErrOut: &bytes.Buffer{}})
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+
+	args := make([]string, len(words))
+	for i, word := range words {
+		args[i] = strings.ReplaceAll(word, "FOLDER", r.dir)
+	}
+
+	cmd.SetArgs(args)
+
+	return cmd.ExecuteContext(r.t.Context())
+}
+
 // TestApply: nodes are changed one at a time, after a look, a confirmation and with a healthy etcd alone; what a failure
 // leaves is done by the next run.
 func TestApply(t *testing.T) {
-	r := newRunning(t)
+	r := newRunning(t, 0)
 	words := []string{"apply", "-c", "FOLDER/talconfig.yaml"}
 	before := r.mutating()
 
@@ -181,11 +212,7 @@ func (r *running) interrupt(words []string) {
 		lost.Partition(true)
 	}}
 
-	cmd := talconfig.NewCommand(genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: out, ErrOut: &bytes.Buffer{}})
-	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	cmd.SetArgs(append([]string{words[0], "-c", r.path("talconfig.yaml")}, "--yes", "--timeout", "12s"))
-
-	err := cmd.ExecuteContext(r.t.Context())
+	err := r.follow(out, append(words, "--yes", "--timeout", "12s")...)
 	if err == nil || !strings.Contains(err.Error(), "1 of 3 nodes were changed, and no other one is") ||
 		strings.Count(out.String(), "no reboot, is tried first") != 3 {
 		r.t.Errorf("a node was lost: %v\n%s", err, out.String())

@@ -1,0 +1,292 @@
+package talconfig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/safety"
+	"github.com/talos-operator/talos-operator/internal/talos"
+)
+
+// work changes one node after the other. The order of the control planes is computed anew each time: the leader moves.
+func (d *drive) work(ctx context.Context, due []*target) error {
+	total, done := len(due), 0
+
+	for len(due) > 0 {
+		t := next(due, d.collect(ctx))
+
+		if err := d.change(ctx, t); err != nil {
+			return fmt.Errorf("%s: %w; %d of %d nodes were changed, and no other one is: repair the node, or correct the "+
+				"talconfig.yaml, and run the command again to go on%s", t.Hostname, err, done, total, t.left())
+		}
+
+		done++
+		due = slices.DeleteFunc(due, func(other *target) bool { return other == t })
+
+		d.say("%s is done (%d of %d).", t.Hostname, done, total)
+	}
+
+	return nil
+}
+
+// next are control planes before workers.
+func next(due []*target, nodes []safety.Node) *target {
+	var planes []string
+
+	for _, t := range due {
+		if t.ControlPlane {
+			planes = append(planes, t.Hostname)
+		}
+	}
+
+	if len(planes) == 0 {
+		return due[0]
+	}
+
+	first := safety.Order(nodes, planes)[0]
+
+	return due[slices.IndexFunc(due, func(t *target) bool { return t.Hostname == first })]
+}
+
+const (
+	// poll is how often a node is asked whether it has become healthy.
+	poll = time.Second
+	// steady is how often in a row it has to be: services restart a moment after the node has taken a config.
+	steady = 4
+)
+
+// until waits for a check to pass, several times in a row. The error has what it found last.
+func (d *drive) until(ctx context.Context, what string, times int, check func(context.Context) error) error {
+	var last error
+
+	passed := 0
+
+	err := wait.PollUntilContextTimeout(ctx, poll, d.timeout, true, func(ctx context.Context) (bool, error) {
+		err := check(ctx)
+		if passed++; err != nil {
+			passed = 0
+		}
+
+		// A check that is cut short by the timeout finds nothing of its own.
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
+
+		return passed >= times, nil
+	})
+
+	switch {
+	case err == nil:
+		return nil
+	case last == nil:
+		return fmt.Errorf("%s: %w", what, err)
+	}
+
+	return fmt.Errorf("%s: %w", what, last)
+}
+
+// permit asks the safety rules whether a node may be changed now. Even what needs no reboot restarts services.
+func (d *drive) permit(ctx context.Context, t *target) error {
+	nodes := d.collect(ctx)
+
+	if !t.ControlPlane {
+		if health := safety.AssessEtcd(nodes); !health.Healthy {
+			return errors.New(health.Message)
+		}
+
+		return nil
+	}
+
+	verdict := safety.Permit(nodes, "", safety.Disruption{Act: safety.ActReboot, Machine: t.Hostname})
+	if verdict.Action != safety.Proceed {
+		return errors.New(verdict.Message)
+	}
+
+	return nil
+}
+
+// change gives a node its config, and waits until it is healthy with it. One that an earlier run has left cordoned only
+// has to be healthy.
+func (d *drive) change(ctx context.Context, t *target) error {
+	boot := ""
+
+	if len(t.changes) > 0 {
+		var err error
+		if boot, err = d.renew(ctx, t); err != nil {
+			return err
+		}
+	}
+
+	if err := d.until(ctx, "it has not become healthy with the new config", steady, func(ctx context.Context) error {
+		return d.settled(ctx, t, boot)
+	}); err != nil {
+		return err
+	}
+
+	return d.release(ctx, t)
+}
+
+// renew sends a node its config, and returns the boot in which it got it.
+func (d *drive) renew(ctx context.Context, t *target) (string, error) {
+	if err := d.permitted(ctx, t); err != nil {
+		return "", err
+	}
+
+	if t.reboots && d.drain != nil {
+		if err := d.empty(ctx, t); err != nil {
+			return "", err
+		}
+
+		// While the pods left, etcd may have changed.
+		if err := d.permitted(ctx, t); err != nil {
+			return "", err
+		}
+	}
+
+	node, err := d.pool.Node(ctx, d.ref(t))
+	if err != nil {
+		return "", err
+	}
+
+	// The plan that was confirmed is of this config.
+	live, err := node.MachineConfig(ctx)
+	if err != nil {
+		return "", err
+	}
+
+	if difference, err := machineconfig.Diff(t.live, live); err != nil || !difference.Equal() {
+		return "", errors.Join(errors.New("its config was changed by another one since the plan was made"), err)
+	}
+
+	boot, err := node.BootID(ctx)
+	if err != nil {
+		return "", err
+	}
+
+	return boot, d.send(ctx, t, node)
+}
+
+// permitted waits until the safety rules permit the change of a node.
+func (d *drive) permitted(ctx context.Context, t *target) error {
+	return d.until(ctx, "it may not be changed now", 1, func(ctx context.Context) error { return d.permit(ctx, t) })
+}
+
+// tryTimeout is when a node rolls a config back that may have cut it off.
+const tryTimeout = 2 * time.Minute
+
+// send applies the config in the way that the plan says: a node that would reboot against the plan refuses.
+func (d *drive) send(ctx context.Context, t *target, node *talos.Node) error {
+	d.say("%s: applying %s.", t.Hostname, strings.Join(t.fields(), ", "))
+
+	if t.reboots {
+		d.forfeit(ctx, t, node)
+
+		_, err := node.Apply(ctx, t.desired, talos.ApplyOptions{Mode: talos.ApplyReboot})
+
+		return err
+	}
+
+	if len(machineconfig.AffectsConnection(t.changes)) > 0 {
+		if err := d.try(ctx, t, node); err != nil {
+			return err
+		}
+	}
+
+	_, err := node.Apply(ctx, t.desired, talos.ApplyOptions{Mode: talos.ApplyNoReboot})
+
+	return err
+}
+
+// forfeit moves the leadership of etcd away from a node that is about to reboot. A leader that stops without that costs
+// the cluster only one election timeout. A single member can only keep it.
+func (d *drive) forfeit(ctx context.Context, t *target, node *talos.Node) {
+	if !t.ControlPlane || len(d.planes()) == 1 {
+		return
+	}
+
+	if err := node.ForfeitLeadership(ctx); err != nil {
+		d.warn("Warning: %s: moving the leadership of etcd failed; it reboots all the same: %v", t.Hostname, err)
+	}
+}
+
+// try lets a node try a config, and returns once it responds with it over a new connection.
+func (d *drive) try(ctx context.Context, t *target, node *talos.Node) error {
+	if _, err := node.Apply(ctx, t.desired, talos.ApplyOptions{Mode: talos.ApplyTry, TryTimeout: tryTimeout}); err != nil {
+		return err
+	}
+
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout/2)
+	defer cancel()
+
+	err := d.until(ctx, "it does not respond with the new config", 1, func(ctx context.Context) error {
+		probe, err := d.pool.Probe(ctx, t.address, &d.creds)
+		if probe.State != talos.StateMember {
+			return silent(t.address, err)
+		}
+
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("%w; it rolls the config back by itself after %s", err, tryTimeout)
+	}
+
+	return nil
+}
+
+// settled reports what a node lacks to be healthy with its new config.
+func (d *drive) settled(ctx context.Context, t *target, boot string) error {
+	node, err := d.pool.Node(ctx, d.ref(t))
+	if err != nil {
+		return err
+	}
+
+	is, err := node.BootID(ctx)
+
+	switch {
+	case err != nil:
+		return err
+	case t.reboots && is == boot:
+		return errors.New("it has not rebooted yet")
+	}
+
+	live, err := node.MachineConfig(ctx)
+	if err != nil {
+		return err
+	}
+
+	if difference, err := machineconfig.Diff(live, t.desired); err != nil || !difference.Equal() {
+		return errors.Join(errors.New("it does not run the new config"), err)
+	}
+
+	services, err := node.Services(ctx)
+	if err != nil {
+		return err
+	}
+
+	required := []string{"apid", "kubelet"}
+	if t.ControlPlane {
+		required = append(required, "etcd")
+	}
+
+	for _, name := range required {
+		if s := services[name]; s.State != serviceRunning || !s.Healthy {
+			return fmt.Errorf("its service %s is not healthy: %s %s", name, s.State, s.Message)
+		}
+	}
+
+	if health := safety.AssessEtcd(d.collect(ctx)); !health.Healthy {
+		return errors.New(health.Message)
+	}
+
+	return d.registered(ctx, t, is)
+}
+
+// serviceRunning is the state of a service that runs.
+const serviceRunning = "Running"
