@@ -53,6 +53,32 @@ func TestFingerprint(t *testing.T) {
 	}
 }
 
+// TestMaintenanceDryRun: a machine in maintenance mode tells whether it accepts a config, and stays there.
+func TestMaintenanceDryRun(t *testing.T) {
+	t.Parallel()
+
+	address := loopback.Address(t)
+	c, n := newCluster(t, address), boot(t, address)
+
+	m, err := talos.NewPool().Maintenance(t.Context(), address, fingerprintOf(t, n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+
+	if _, err := m.DryRun(t.Context(), c.config(configmachine.TypeControlPlane)); err != nil {
+		t.Error(err)
+	}
+
+	if _, err := m.DryRun(t.Context(), []byte("version: v1alpha1\nmachine: {type: none}\n")); err == nil {
+		t.Error("an invalid config is accepted")
+	}
+
+	if facts, err := m.Facts(t.Context()); err != nil || facts.Stage != "maintenance" || n.Faults().MutatingCalls() > 0 {
+		t.Errorf("stage %s after %d mutating calls, %v", facts.Stage, n.Faults().MutatingCalls(), err)
+	}
+}
+
 func fingerprintOf(t *testing.T, n *node.Node) string {
 	t.Helper()
 

@@ -62,8 +62,21 @@ func (m *Maintenance) Apply(ctx context.Context, config []byte) ([]string, error
 	ctx, cancel := act(ctx, slowTimeout)
 	defer cancel()
 
+	return m.apply(ctx, config, false)
+}
+
+// DryRun asks the machine whether it accepts an initial configuration, and changes nothing. The machine gets the
+// configuration, with all its secrets, as Apply sends it.
+func (m *Maintenance) DryRun(ctx context.Context, config []byte) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, slowTimeout)
+	defer cancel()
+
+	return m.apply(ctx, config, true)
+}
+
+func (m *Maintenance) apply(ctx context.Context, config []byte, dryRun bool) ([]string, error) {
 	resp, err := m.c.ApplyConfiguration(ctx, &machineapi.ApplyConfigurationRequest{
-		Data: config, Mode: machineapi.ApplyConfigurationRequest_AUTO,
+		Data: config, Mode: machineapi.ApplyConfigurationRequest_AUTO, DryRun: dryRun,
 	})
 	if err != nil {
 		return nil, m.pin.classify("the machine config", m.address, err)

@@ -1,7 +1,9 @@
 package talconfig
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"text/tabwriter"
@@ -30,6 +32,9 @@ type applier struct {
 	noDrain                    bool
 	drainTimeout               time.Duration
 	onDrainTimeout, kubeconfig string
+
+	firstConfig bool
+	wipe        []string
 }
 
 func newApplyCommand(env *environment) *cobra.Command {
@@ -37,7 +42,7 @@ func newApplyCommand(env *environment) *cobra.Command {
 
 	cmd := &cobra.Command{
 		Use:   "apply",
-		Short: "Apply the machine configs to running nodes, one node at a time",
+		Short: "Apply the machine configs to nodes, one node at a time",
 		Long: `Apply the machine configs of a talconfig.yaml to the nodes of a running cluster, without a management cluster.
 Each node is asked for its live config, and by a dry run whether it would reboot; the plan is shown before anything
 is changed. Then one node at a time is changed, control planes first and the leader of etcd last of them. A node is only
@@ -52,10 +57,15 @@ changed, unless --no-drain is given.
 
 The command stops at the first failure. Run it again to go on: what is left to do follows from what the nodes run, and
 a node that an interrupted run has left cordoned is uncordoned.
-Versions of Kubernetes stay as they run: see gencommand upgrade and gencommand upgrade-k8s. Machines in maintenance mode
-are not configured, and etcd is never bootstrapped.`,
+Versions of Kubernetes stay as they run: see gencommand upgrade and gencommand upgrade-k8s. etcd is never bootstrapped.
+
+With --first-config, machines in maintenance mode get their first config before anything else is changed, one at a
+time. The plan names each of them with its UUID, the fingerprint of its certificate, which it prints on its console,
+and the disk that Talos is installed to. A machine that the cluster already knows is refused, and so is a disk that
+holds anything, unless --wipe names the node. Such a machine cannot prove what it is, and gets the keys of the cluster.`,
 		Example: `  talos-operator talconfig apply --dry-run
-  talos-operator talconfig apply`,
+  talos-operator talconfig apply
+  talos-operator talconfig apply --first-config`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.run(cmd.Context()) },
 	}
@@ -77,6 +87,10 @@ are not configured, and etcd is never bootstrapped.`,
 			"PodDisruptionBudgets, Skip reboots the node with them")
 	f.StringVar(&a.kubeconfig, "kubeconfig", "",
 		"kubeconfig of the cluster (default: credentials made from the PKI, for the API servers of its control planes)")
+
+	f.BoolVar(&a.firstConfig, "first-config", false, "also configure, and so install, machines in maintenance mode")
+	f.StringSliceVar(&a.wipe, "wipe", nil,
+		"host names or addresses of machines in maintenance mode whose install disk may be wiped")
 
 	return cmd
 }
@@ -110,20 +124,28 @@ func (a *applier) run(ctx context.Context) error {
 		return fmt.Errorf("%w; nothing was changed", err)
 	}
 
+	if err := errors.Join(d.checkWipe(), d.checkTwins(), d.checkVersions()); err != nil {
+		return fmt.Errorf("%w; nothing was changed", err)
+	}
+
 	kubeErr := d.lookUp(ctx)
-	due := d.due()
+	due, bares := d.due(), d.bares()
 	a.describe(d)
 
 	switch {
 	case kubeErr != nil:
 		return kubeErr
-	case len(due) == 0:
+	case len(due)+len(bares) == 0:
 		return nil
 	case a.dryRun:
 		return &exit.Error{Code: codeChanges}
 	}
 
 	if err := a.confirm(); err != nil {
+		return err
+	}
+
+	if err := d.workFirst(ctx, bares); err != nil {
 		return err
 	}
 
@@ -148,6 +170,8 @@ func (a *applier) drive(fleet fleetFile, bundle *clusterstate.Bundle, files []re
 		warn: func(format string, args ...any) { fmt.Fprintf(a.ErrOut, format+"\n", args...) },
 	}
 
+	d.firstConfig, d.wipe = a.firstConfig, a.wipe
+
 	if d.drain, err = a.drainer(fleet); err != nil {
 		return nil, err
 	}
@@ -167,6 +191,30 @@ func (a *applier) drive(fleet fleetFile, bundle *clusterstate.Bundle, files []re
 	return d, nil
 }
 
+func (t *target) summary() string {
+	if t.bare != nil {
+		return "first config"
+	}
+
+	return fields(t.fields())
+}
+
+// describeBares names the machines in maintenance mode: nothing else tells which machine gets the keys of the cluster.
+func (a *applier) describeBares(bares []*target) {
+	for _, t := range bares {
+		fmt.Fprintf(a.Out, "%s is the machine in maintenance mode at %s with the UUID %s and the certificate fingerprint %s.\n",
+			t.Hostname, t.address, cmp.Or(t.bare.uuid, "unknown"), t.bare.fingerprint)
+
+		if t.bare.holds != "" {
+			fmt.Fprintf(a.Out, "%s: what is on the disk is lost: %s.\n", t.Hostname, t.bare.holds)
+		}
+	}
+
+	if len(bares) > 0 {
+		fmt.Fprintf(a.Out, "%s would get the first config, with the keys of the cluster.\n", count(len(bares), "machine"))
+	}
+}
+
 // describe shows the plan: names of fields only, as values may be secret.
 func (a *applier) describe(d *drive) {
 	tw := tabwriter.NewWriter(a.Out, 0, 0, 3, ' ', 0)
@@ -174,7 +222,7 @@ func (a *applier) describe(d *drive) {
 
 	for _, t := range d.nodes {
 		if t.isSelected {
-			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", t.Hostname, t.role(), t.address, d.effect(t), fields(t.fields()))
+			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", t.Hostname, t.role(), t.address, d.effect(t), t.summary())
 		}
 	}
 
@@ -197,6 +245,8 @@ func (a *applier) describe(d *drive) {
 	due := d.due()
 	change := len(slices.DeleteFunc(slices.Clone(due), func(t *target) bool { return len(t.changes) == 0 }))
 	fmt.Fprintf(a.Out, "\n%s would change.\n", count(change, "node"))
+
+	a.describeBares(d.bares())
 
 	if left := len(due) - change; left > 0 {
 		fmt.Fprintf(a.Out, "%s that an earlier run has left cordoned would be uncordoned.\n", count(left, "node"))

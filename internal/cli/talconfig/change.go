@@ -20,7 +20,7 @@ func (d *drive) work(ctx context.Context, due []*target) error {
 	total, done := len(due), 0
 
 	for len(due) > 0 {
-		t := next(due, d.collect(ctx))
+		t := next(due, d.collect(ctx, true))
 
 		if err := d.change(ctx, t); err != nil {
 			return fmt.Errorf("%s: %w; %d of %d nodes were changed, and no other one is: repair the node, or correct the "+
@@ -94,7 +94,7 @@ func (d *drive) until(ctx context.Context, what string, times int, check func(co
 
 // permit asks the safety rules whether a node may be changed now. Even what needs no reboot restarts services.
 func (d *drive) permit(ctx context.Context, t *target) error {
-	nodes := d.collect(ctx)
+	nodes := d.collect(ctx, true)
 
 	if !t.ControlPlane {
 		if health := safety.AssessEtcd(nodes); !health.Healthy {
@@ -281,7 +281,7 @@ func (d *drive) settled(ctx context.Context, t *target, boot string) error {
 		}
 	}
 
-	if health := safety.AssessEtcd(d.collect(ctx)); !health.Healthy {
+	if health := safety.AssessEtcd(d.collect(ctx, false)); !health.Healthy {
 		return errors.New(health.Message)
 	}
 

@@ -83,7 +83,9 @@ func (d *drive) planes() []*target {
 func (d *drive) kubernetes(ctx context.Context) (*workload.Cluster, error) {
 	var addresses []string
 	for _, t := range d.planes() {
-		addresses = append(addresses, t.address)
+		if t.bare == nil || t.isConfigured {
+			addresses = append(addresses, t.address)
+		}
 	}
 
 	return d.api.open(ctx, addresses)
@@ -104,7 +106,8 @@ func (d *drive) identify(ctx context.Context, t *target, node *talos.Node) error
 // lookUp asks Kubernetes about the Nodes of the selected machines. It changes nothing. Without Kubernetes, no node can be
 // drained, and so none that reboots is changed.
 func (d *drive) lookUp(ctx context.Context) error {
-	if d.drain == nil {
+	runs := func(t *target) bool { return t.isSelected && t.bare == nil }
+	if d.drain == nil || !slices.ContainsFunc(d.nodes, runs) {
 		return nil
 	}
 

@@ -32,6 +32,9 @@ type drive struct {
 	api     kubernetesAPI
 	// drain moves the pods off the nodes that reboot; nil where they reboot with their pods.
 	drain *drainer
+	// firstConfig allows to configure machines in maintenance mode, wipe names those whose disks may be wiped for that.
+	firstConfig bool
+	wipe        []string
 }
 
 // target is a node, what it runs and what it should run.
@@ -55,6 +58,10 @@ type target struct {
 	status workload.NodeStatus
 	// drained: this run has begun to drain it.
 	drained bool
+
+	// bare is set for a machine in maintenance mode, isConfigured once it runs with the config that this run has sent.
+	bare         *bare
+	isConfigured bool
 }
 
 func (t *target) role() v1alpha1.Role {
@@ -71,6 +78,12 @@ func (t *target) fields() []string {
 
 func (d *drive) effect(t *target) string {
 	switch {
+	case t.bare != nil && t.bare.holds != "":
+		return "is installed to " + t.bare.disk + ", which is wiped"
+	case t.bare != nil && t.bare.hasBooted:
+		return "keeps the Talos on " + t.bare.disk
+	case t.bare != nil:
+		return "is installed to " + t.bare.disk
 	case len(t.changes) == 0 && t.status.Marked:
 		return "is uncordoned"
 	case len(t.changes) == 0:
@@ -128,6 +141,14 @@ func (d *drive) meet(ctx context.Context, t *target) error {
 		return err
 	}
 
+	if t.bare != nil && t.isSelected {
+		return d.meetBare(ctx, t)
+	}
+
+	if t.bare != nil {
+		return nil
+	}
+
 	node, err := d.pool.Node(ctx, d.ref(t))
 	if err != nil {
 		return err
@@ -172,8 +193,13 @@ func (d *drive) find(ctx context.Context, t *target) error {
 
 			return nil
 		case talos.StateMaintenance:
-			return fmt.Errorf("the node at %s is in maintenance mode, and apply only changes nodes that run: install it with "+
-				"the command of talos-operator talconfig gencommand apply --node %s --extra-flags=--insecure", address, t.Hostname)
+			if !d.firstConfig {
+				return fmt.Errorf("the machine at %s is in maintenance mode: --first-config configures and installs it", address)
+			}
+
+			t.address, t.bare = address, &bare{fingerprint: probe.Fingerprint}
+
+			return nil
 		case talos.StateForeign:
 			return fmt.Errorf("the node at %s runs under another CA than that of the PKI: check --secret-file", address)
 		case talos.StateUnreachable:
@@ -233,12 +259,12 @@ func (d *drive) due() []*target {
 	})
 }
 
-// collect asks the control planes about etcd.
-func (d *drive) collect(ctx context.Context) []safety.Node {
+// collect asks the control planes about etcd. Those that have no config yet can be left out: they have no part in it.
+func (d *drive) collect(ctx context.Context, withBare bool) []safety.Node {
 	var machines []v1alpha1.TalosMachine
 
 	for _, t := range d.nodes {
-		if t.ControlPlane {
+		if t.ControlPlane && (withBare || t.bare == nil || t.isConfigured) {
 			machines = append(machines, v1alpha1.TalosMachine{
 				ObjectMeta: metav1.ObjectMeta{Name: t.Hostname}, Spec: v1alpha1.TalosMachineSpec{Address: t.address},
 			})

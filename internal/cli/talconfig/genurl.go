@@ -161,7 +161,7 @@ func selectNodes(fleet fleetFile, name string) ([]*model.Machine, error) {
 
 	for i := range fleet.Nodes {
 		m := &fleet.Nodes[i]
-		if name == "" || m.Hostname == name || slices.Contains(m.Addresses(), name) {
+		if name == "" || isNamed(m, name) {
 			out = append(out, m)
 		}
 	}

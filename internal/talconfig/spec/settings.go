@@ -98,7 +98,7 @@ func (b *builder) entryOf(n *node) (v1alpha1.MachineEntry, error) {
 	if disk := n.install().InstallDisk; strings.HasPrefix(disk, "/dev/") {
 		install.Disk = disk
 	} else if disk == "" {
-		install.DiskSelector = diskSelector(n.install().InstallDiskSelector)
+		install.DiskSelector = DiskSelector(n.install().InstallDiskSelector)
 	}
 
 	if wipe := n.install().InstallWipe; wipe != nil && *wipe {
@@ -174,8 +174,8 @@ func (n *node) taints() []corev1.Taint {
 	return out
 }
 
-// diskSelector is nil for a selector that typed fields cannot express.
-func diskSelector(s *talosv1alpha1.InstallDiskSelector) *v1alpha1.DiskSelector {
+// DiskSelector is nil for a selector that typed fields cannot express.
+func DiskSelector(s *talosv1alpha1.InstallDiskSelector) *v1alpha1.DiskSelector {
 	if s == nil || s.Name+s.Modalias+s.UUID != "" {
 		return nil
 	}

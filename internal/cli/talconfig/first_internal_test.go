@@ -1,0 +1,135 @@
+package talconfig
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
+
+	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	model "github.com/talos-operator/talos-operator/internal/talconfig"
+)
+
+// TestChooseDisk: a disk is named by the config, exists, and holds nothing that the user does not allow to wipe. Nothing
+// makes a boot medium such a disk.
+func TestChooseDisk(t *testing.T) {
+	t.Parallel()
+
+	const gb = 1_000_000_000
+
+	iso := []machineconfig.Volume{{Name: "iso9660", Label: "TALOS"}}
+	data := []machineconfig.Volume{{Name: "gpt"}, {Name: "ext4", Partition: true}}
+	disks := []machineconfig.Disk{
+		{DevPath: "/dev/sda", Size: 20 * gb, Model: "SMALL"},
+		{DevPath: "/dev/sdb", Size: 40 * gb, Model: "LARGE", Holds: data},
+		{DevPath: "/dev/sdc", Size: 16 * gb, Model: "STICK", Transport: "usb", Holds: iso},
+		{DevPath: "/dev/sdd", Size: 40 * gb, Model: "LOCKED", Readonly: true},
+	}
+
+	for install, c := range map[string]struct {
+		system, disk, holds, want string
+		wipe                      bool
+	}{
+		"disk: /dev/sda":                                     {disk: "/dev/sda"},
+		"disk: /dev/sda # wipe":                              {disk: "/dev/sda", wipe: true},
+		"disk: /dev/sdb":                                     {want: "disk /dev/sdb holds another installation or data (ext4)"},
+		"{disk: /dev/sdb, wipe: true}":                       {want: "disk /dev/sdb holds another installation or data (ext4)"},
+		"disk: /dev/sdb # wipe":                              {disk: "/dev/sdb", holds: "ext4", wipe: true},
+		"disk: /dev/sdc # wipe":                              {want: "disk /dev/sdc is a boot medium", wipe: true},
+		"disk: /dev/sdd # wipe":                              {want: "disk /dev/sdd is read-only", wipe: true},
+		"disk: /dev/sde":                                     {want: "disk /dev/sde does not exist"},
+		"diskSelector: {size: '<= 20GB', model: S*}":         {want: "2 disks match"},
+		"diskSelector: {size: '>= 17GB', model: SMALL}":      {disk: "/dev/sda"},
+		"diskSelector: {size: '>= 50GB'}":                    {want: "no disk matches"},
+		"diskSelector: {size: '== 20GB'}":                    {want: "cannot be compared with the disks"},
+		"diskSelector: {modalias: scsi}":                     {want: "cannot be compared with the disks"},
+		"image: example.org/installer:v1":                    {want: "cannot be compared with the disks"},
+		"disk: /dev/sdb # has booted":                        {want: "has booted an installed Talos from /dev/sdb", system: "/dev/sdb"},
+		"disk: /dev/sdb # has booted, may be wiped":          {disk: "/dev/sdb", system: "/dev/sdb", wipe: true},
+		"disk: /dev/sda # has booted from another one, wipe": {want: "not the disk asked for", system: "/dev/sdb", wipe: true},
+	} {
+		if strings.HasPrefix(install, "{") {
+			install = "install: " + install
+		} else {
+			install = "install:\n    " + install
+		}
+
+		config := []byte("version: v1alpha1\nmachine:\n  type: worker\n  " + install + "\ncluster: {}\n")
+
+		disk, holds, err := chooseDisk(config, disks, c.system, c.wipe)
+		if disk != c.disk || !strings.Contains(holds, c.holds) || (holds == "") != (c.holds == "") ||
+			(err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: disk %s holds %q, %v", install, disk, holds, err)
+		}
+	}
+
+	if _, _, err := chooseDisk([]byte("version: v1alpha1\nmachine: {type: worker}\n"), disks, "", false); err == nil ||
+		!strings.Contains(err.Error(), "does not say which disk") {
+		t.Errorf("a config without an installation: %v", err)
+	}
+
+	if _, _, err := chooseDisk([]byte("version: v1alpha1\nmachine: {type: worker, install: {disk: /dev/sda}}\n"), nil, "", true); err == nil ||
+		!strings.Contains(err.Error(), "Found: no disks") {
+		t.Errorf("a machine without disks: %v", err)
+	}
+}
+
+// TestWithWipe: nothing but the wipe is changed.
+func TestWithWipe(t *testing.T) {
+	t.Parallel()
+
+	const config = "version: v1alpha1\nmachine:\n  type: worker\n  install: {disk: /dev/sda, wipe: false}\ncluster: {}\n" +
+		"---\napiVersion: v1alpha1\nkind: HostnameConfig\nhostname: w-1\n"
+
+	out, err := withWipe([]byte(config))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if _, err := configloader.NewFromBytes(out); err != nil {
+		t.Error(err)
+	}
+
+	difference, err := machineconfig.Diff([]byte(config), out)
+	if err != nil || strings.Join(difference.Paths(), " ") != "machine.install.wipe" {
+		t.Errorf("%v, %v", difference.Paths(), err)
+	}
+}
+
+// TestTwins: two nodes of the talconfig.yaml are not one machine, which would get both configs.
+func TestTwins(t *testing.T) {
+	t.Parallel()
+
+	at := func(name, fingerprint string) *target {
+		return &target{
+			Machine: &model.Machine{Node: model.Node{Hostname: name}}, isSelected: true, bare: &bare{fingerprint: fingerprint},
+		}
+	}
+
+	for fingerprint, want := range map[string]bool{"a": true, "b": false} {
+		d := &drive{nodes: []*target{at("w-1", "a"), at("w-2", fingerprint)}}
+
+		if err := d.checkTwins(); (err != nil) != want || err != nil && !strings.Contains(err.Error(), "w-1 and w-2 are one machine") {
+			t.Errorf("fingerprints a and %s: %v", fingerprint, err)
+		}
+	}
+}
+
+// TestHas: a Node or a member is that of a machine by its name, with or without a domain, or by an address.
+func TestHas(t *testing.T) {
+	t.Parallel()
+
+	machine := &target{Machine: &model.Machine{Node: model.Node{Hostname: "w-1", IPAddress: "10.0.0.1,fd00::1"}}, address: "10.0.0.1"}
+
+	for _, c := range []struct {
+		name, address string
+		want          bool
+	}{
+		{"w-1", "", true}, {"W-1", "", true}, {"w-1.example.org", "", true}, {"w-10", "", false}, {"", "", false},
+		{"other", "fd00::1", true}, {"other", "10.0.0.2", false},
+	} {
+		if got := machine.has(c.name, []string{c.address}); got != c.want {
+			t.Errorf("%+v: %t", c, got)
+		}
+	}
+}

@@ -1,0 +1,206 @@
+package talconfig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/talos-operator/talos-operator/internal/safety"
+	"github.com/talos-operator/talos-operator/internal/talos"
+	"github.com/talos-operator/talos-operator/internal/workload"
+)
+
+// workFirst gives one machine after the other its first config.
+func (d *drive) workFirst(ctx context.Context, bares []*target) error {
+	for i, t := range bares {
+		if err := d.first(ctx, t); err != nil {
+			return fmt.Errorf("%s: %w; %d of %d machines got their first config, and no other node is changed: repair the "+
+				"machine, or correct the talconfig.yaml, and run the command again to go on", t.Hostname, err, i, len(bares))
+		}
+
+		d.say("%s is configured (%d of %d).", t.Hostname, i+1, len(bares))
+	}
+
+	return nil
+}
+
+// first sends a machine its first config, and waits until it runs with it.
+func (d *drive) first(ctx context.Context, t *target) error {
+	established, err := d.checkUnknown(ctx, t)
+	if err != nil {
+		return err
+	}
+
+	if err := d.sendFirst(ctx, t); err != nil {
+		return err
+	}
+
+	return d.until(ctx, "it does not run with its first config yet", steady, func(ctx context.Context) error {
+		return d.installed(ctx, t, established)
+	})
+}
+
+// sendFirst inspects the machine again, and sends the config over the same connection: the machine that the plan shows
+// is the one that gets it.
+func (d *drive) sendFirst(ctx context.Context, t *target) error {
+	node, err := d.pool.Maintenance(ctx, t.address, t.bare.fingerprint)
+	if err != nil {
+		return err
+	}
+	// An open connection delays the apply.
+	defer node.Close()
+
+	switch seen, err := d.inspect(ctx, t, node); {
+	case err != nil:
+		return err
+	case seen != *t.bare:
+		return fmt.Errorf("the machine at %s is not as it was when the plan was made: run the command again", t.address)
+	}
+
+	if _, err := node.DryRun(ctx, t.desired); err != nil {
+		return fmt.Errorf("the machine refuses the config in a dry run: %w", err)
+	}
+
+	d.say("%s: sending its first config.", t.Hostname)
+
+	warnings, err := node.Apply(ctx, t.desired)
+	for _, warning := range warnings {
+		d.warn("Warning: %s: %s", t.Hostname, warning)
+	}
+
+	return err
+}
+
+// installed reports what a machine lacks to run with its first config. Before etcd is bootstrapped, a control plane waits
+// for that, and nothing is known about Kubernetes.
+func (d *drive) installed(ctx context.Context, t *target, established bool) error {
+	if probe, err := d.pool.Probe(ctx, t.address, &d.creds); probe.State != talos.StateMember {
+		return silent(t.address, err)
+	}
+
+	node, err := d.pool.Node(ctx, d.ref(t))
+	if err != nil {
+		return err
+	}
+
+	facts, err := node.Facts(ctx)
+
+	switch {
+	case err != nil:
+		return err
+	case facts.UUID != t.bare.uuid:
+		return fmt.Errorf("another machine has the address %s", t.address)
+	case facts.SystemDisk == "":
+		return errors.New("it has not booted from its disk yet")
+	case established:
+		t.isConfigured = true
+
+		return d.settled(ctx, t, "")
+	}
+
+	services, err := node.Services(ctx)
+	if err != nil {
+		return err
+	}
+
+	if s := services["apid"]; s.State != serviceRunning || !s.Healthy {
+		return fmt.Errorf("its service apid is not healthy: %s %s", s.State, s.Message)
+	}
+
+	if s := services["etcd"]; t.ControlPlane && s.State != talos.EtcdPreparing {
+		return fmt.Errorf("its etcd does not wait for the bootstrap: %s %s", s.State, s.Message)
+	}
+
+	t.isConfigured = true
+
+	return nil
+}
+
+// checkUnknown returns an error if the cluster already knows the machine, or does not tell: it was wiped without leaving
+// the cluster, or another one has its address or name. It also returns whether there is a cluster.
+func (d *drive) checkUnknown(ctx context.Context, t *target) (bool, error) {
+	nodes := d.collect(ctx, false)
+
+	// Nothing but the proof that no control plane has etcd data means that there is no cluster yet.
+	if !slices.ContainsFunc(nodes, func(n safety.Node) bool { return n.EtcdData != safety.DataAbsent }) {
+		return false, nil
+	}
+
+	var members []safety.Member
+	for _, n := range nodes {
+		members = append(members, n.Members...)
+	}
+
+	if len(members) == 0 {
+		return true, errors.New("it is unknown whether etcd has a member of it: no member list is available from the control " +
+			"planes that run")
+	}
+
+	for _, m := range members {
+		if t.has(m.Name, m.PeerAddresses) {
+			return true, fmt.Errorf("etcd already has the member %s (%s) of it, and the machine is in maintenance mode: if it was "+
+				"wiped, remove this member (talosctl etcd remove-member %s), and run the command again",
+				safety.FormatMemberID(m.ID), m.Name, safety.FormatMemberID(m.ID))
+		}
+	}
+
+	// Each member makes the quorum larger, and a new one does not respond yet.
+	if health := safety.AssessEtcd(nodes); t.ControlPlane && !health.Healthy {
+		return true, fmt.Errorf("it would join an etcd that is not healthy: %s", health.Message)
+	}
+
+	cluster, err := d.kubernetes(ctx)
+	if err != nil {
+		return true, fmt.Errorf("it is unknown whether the cluster has a Node of it: %w", err)
+	}
+
+	return true, d.checkNode(ctx, t, cluster)
+}
+
+// checkNode returns an error if the cluster has a Node of a machine in maintenance mode.
+func (d *drive) checkNode(ctx context.Context, t *target, cluster *workload.Cluster) error {
+	nodes, err := cluster.Nodes(ctx)
+	if err != nil {
+		return fmt.Errorf("it is unknown whether the cluster has a Node of it: %w", err)
+	}
+
+	for _, n := range nodes {
+		if t.has(n.Name, n.Addresses) || t.bare.uuid != "" && strings.EqualFold(n.SystemUUID, t.bare.uuid) {
+			return fmt.Errorf("the cluster already has the Node %s of it, and the machine is in maintenance mode: if it was wiped, "+
+				"delete this Node (kubectl delete node %s), and run the command again", n.Name, n.Name)
+		}
+	}
+
+	if !d.api.isGiven {
+		return nil
+	}
+
+	// Another cluster does not have the Node either.
+	for _, plane := range d.planes() {
+		if plane.bare != nil {
+			continue
+		}
+
+		node, err := d.pool.Node(ctx, d.ref(plane))
+		if err != nil {
+			return err
+		}
+
+		boot, err := node.BootID(ctx)
+		if err == nil && slices.ContainsFunc(nodes, func(n safety.ClusterNode) bool { return strings.EqualFold(n.BootID, boot) }) {
+			return nil
+		}
+	}
+
+	return errors.New("the Kubernetes API has no Node that a control plane has reported since it booted: check --kubeconfig")
+}
+
+// has reports whether a name or an address is that of the node. A Node and an etcd member may have the name with a domain.
+func (t *target) has(name string, addresses []string) bool {
+	name, own := strings.ToLower(name), strings.ToLower(t.Hostname)
+
+	return name == own || name != "" && (strings.HasPrefix(name, own+".") || strings.HasPrefix(own, name+".")) ||
+		slices.ContainsFunc(addresses, func(a string) bool { return a == t.address || slices.Contains(t.Addresses(), a) })
+}
