@@ -35,6 +35,9 @@ type applier struct {
 
 	firstConfig bool
 	wipe        []string
+
+	bootstrap bool
+	outDir    string
 }
 
 func newApplyCommand(env *environment) *cobra.Command {
@@ -57,15 +60,19 @@ changed, unless --no-drain is given.
 
 The command stops at the first failure. Run it again to go on: what is left to do follows from what the nodes run, and
 a node that an interrupted run has left cordoned is uncordoned.
-Versions of Kubernetes stay as they run: see gencommand upgrade and gencommand upgrade-k8s. etcd is never bootstrapped.
+Versions of Kubernetes stay as they run: see gencommand upgrade and gencommand upgrade-k8s.
 
 With --first-config, machines in maintenance mode get their first config before anything else is changed, one at a
 time. The plan names each of them with its UUID, the fingerprint of its certificate, which it prints on its console,
 and the disk that Talos is installed to. A machine that the cluster already knows is refused, and so is a disk that
-holds anything, unless --wipe names the node. Such a machine cannot prove what it is, and gets the keys of the cluster.`,
+holds anything, unless --wipe names the node. Such a machine cannot prove what it is, and gets the keys of the cluster.
+
+With --bootstrap, etcd is bootstrapped on one control plane, once all of them respond with certificates of the cluster
+and report that they have no etcd data. Which one was chosen is recorded in the output folder before it is asked, so
+that no run asks another one.`,
 		Example: `  talos-operator talconfig apply --dry-run
   talos-operator talconfig apply
-  talos-operator talconfig apply --first-config`,
+  talos-operator talconfig apply --first-config --bootstrap`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.run(cmd.Context()) },
 	}
@@ -91,6 +98,9 @@ holds anything, unless --wipe names the node. Such a machine cannot prove what i
 	f.BoolVar(&a.firstConfig, "first-config", false, "also configure, and so install, machines in maintenance mode")
 	f.StringSliceVar(&a.wipe, "wipe", nil,
 		"host names or addresses of machines in maintenance mode whose install disk may be wiped")
+
+	f.BoolVar(&a.bootstrap, "bootstrap", false, "bootstrap etcd unless it runs")
+	f.StringVarP(&a.outDir, "out-dir", "o", defaultOutDir, "folder with the record of the bootstrap")
 
 	return cmd
 }
@@ -128,6 +138,13 @@ func (a *applier) run(ctx context.Context) error {
 		return fmt.Errorf("%w; nothing was changed", err)
 	}
 
+	b := a.bootstrapper(d, fleet)
+
+	boots, err := b.isNeeded(ctx)
+	if err != nil {
+		return fmt.Errorf("%w; nothing was changed", err)
+	}
+
 	kubeErr := d.lookUp(ctx)
 	due, bares := d.due(), d.bares()
 	a.describe(d)
@@ -135,7 +152,7 @@ func (a *applier) run(ctx context.Context) error {
 	switch {
 	case kubeErr != nil:
 		return kubeErr
-	case len(due)+len(bares) == 0:
+	case len(due)+len(bares) == 0 && !boots:
 		return nil
 	case a.dryRun:
 		return &exit.Error{Code: codeChanges}
@@ -147,6 +164,12 @@ func (a *applier) run(ctx context.Context) error {
 
 	if err := d.workFirst(ctx, bares); err != nil {
 		return err
+	}
+
+	if boots {
+		if err := b.run(ctx); err != nil {
+			return err
+		}
 	}
 
 	return d.work(ctx, due)

@@ -86,8 +86,9 @@ func TestWithWipe(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if _, err := configloader.NewFromBytes(out); err != nil {
-		t.Error(err)
+	cfg, err := configloader.NewFromBytes(out)
+	if err != nil || !cfg.Machine().Install().Zero() {
+		t.Errorf("the disk is not wiped: %v", err)
 	}
 
 	difference, err := machineconfig.Diff([]byte(config), out)

@@ -1,0 +1,307 @@
+package talconfig
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/evidence"
+	"github.com/talos-operator/talos-operator/internal/safety"
+	"github.com/talos-operator/talos-operator/internal/talos"
+)
+
+const (
+	// repeatBootstrap is the time after which a bootstrap without an effect is requested again. Until chosenLately is over,
+	// the call may still be in progress.
+	repeatBootstrap = 15 * time.Second
+	chosenLately    = time.Minute
+)
+
+// bootstrapRecord is what is kept of the bootstrap of a cluster: between the call and the first etcd data, no node tells
+// that it was called.
+type bootstrapRecord struct {
+	// CA is the fingerprint of the cluster's CA.
+	CA string `json:"ca"`
+	// Machine that was chosen, and what identifies it.
+	Machine string `json:"machine"`
+	Address string `json:"address"`
+	UUID    string `json:"uuid,omitempty"`
+	// ChosenAt is when it was asked last, EstablishedAt when all control planes had joined etcd.
+	ChosenAt      time.Time  `json:"chosenAt"`
+	EstablishedAt *time.Time `json:"establishedAt,omitempty"`
+}
+
+// bootstrapper bootstraps etcd once.
+type bootstrapper struct {
+	*drive
+
+	// path of the record.
+	path     string
+	now      func() time.Time
+	isWanted bool
+}
+
+func (a *applier) bootstrapper(d *drive, fleet fleetFile) *bootstrapper {
+	return &bootstrapper{
+		drive: d, now: a.now, isWanted: a.bootstrap, path: filepath.Join(a.outDir, fleet.Config.ClusterName+"-bootstrap.json"),
+	}
+}
+
+// read returns the record; nil if there is none.
+func (b *bootstrapper) read() (*bootstrapRecord, error) {
+	raw, err := readSmall(b.path)
+
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading the record of the bootstrap: %w", err)
+	}
+
+	rec := &bootstrapRecord{}
+	if err := json.Unmarshal(raw, rec); err != nil || rec.Machine == "" {
+		return nil, errors.Join(fmt.Errorf("%s is no record of a bootstrap: without it, it is unknown which node was "+
+			"bootstrapped", b.path), err)
+	}
+
+	if rec.CA != b.bundle.CAFingerprint() {
+		return nil, fmt.Errorf("%s is the record of a cluster with another PKI: check --secret-file and --out-dir", b.path)
+	}
+
+	return rec, nil
+}
+
+// write keeps a record before anything depends on it: it is on the disk when this returns. The first one never replaces
+// that of another run.
+func (b *bootstrapper) write(rec *bootstrapRecord, isFirst bool) error {
+	raw, err := json.MarshalIndent(rec, "", "  ")
+	if err != nil {
+		return err
+	}
+
+	if err := os.MkdirAll(filepath.Dir(b.path), folderMode); err != nil {
+		return fmt.Errorf("recording the bootstrap: %w", err)
+	}
+
+	if err := writeSecrets(b.path, append(raw, '\n'), !isFirst); err != nil {
+		return fmt.Errorf("recording the bootstrap: %w", err)
+	}
+
+	return nil
+}
+
+// ask collects the evidence for a bootstrap. Each control plane counts as configured: one that does not respond may have
+// etcd data.
+func (b *bootstrapper) ask(ctx context.Context) []safety.Node {
+	var machines []v1alpha1.TalosMachine
+
+	for _, t := range b.planes() {
+		machines = append(machines, v1alpha1.TalosMachine{
+			ObjectMeta: metav1.ObjectMeta{Name: t.Hostname}, Spec: v1alpha1.TalosMachineSpec{Address: t.address},
+			Status: v1alpha1.TalosMachineStatus{ConfigHash: "talconfig.yaml"},
+		})
+	}
+
+	state := clusterstate.NewState(b.bundle, clusterstate.BundleConfig{}, "")
+
+	return evidence.Source{Nodes: b.pool, Credentials: b.creds, State: state}.Collect(ctx, machines)
+}
+
+// isNeeded reports whether etcd is to be bootstrapped, as far as it is known when the plan is made, and says so.
+func (b *bootstrapper) isNeeded(ctx context.Context) (bool, error) {
+	if !b.isWanted {
+		return false, nil
+	}
+
+	rec, err := b.read()
+	if err != nil {
+		return false, err
+	}
+
+	// One that has not been recorded yet is.
+	nodes := b.ask(ctx)
+	if rec != nil && rec.EstablishedAt != nil && safety.AssessEtcd(nodes).Healthy {
+		return false, nil
+	}
+
+	d := b.decide(rec, nodes)
+
+	switch d.Action {
+	case safety.BootstrapRefuse:
+		return false, b.refused(d)
+	case safety.BootstrapDone:
+		return true, nil
+	case safety.BootstrapWait, safety.BootstrapNode:
+	}
+
+	b.say("etcd would be bootstrapped on one control plane, once all of them report that they have no etcd data.")
+
+	return true, nil
+}
+
+// decide is the decision of the safety rules.
+func (b *bootstrapper) decide(rec *bootstrapRecord, nodes []safety.Node) safety.BootstrapDecision {
+	if rec == nil {
+		return safety.Bootstrap(safety.BootstrapRecord{}, nodes)
+	}
+
+	return safety.Bootstrap(safety.BootstrapRecord{
+		Machine: rec.Machine, Recent: b.now().Sub(rec.ChosenAt) < chosenLately, Established: rec.EstablishedAt != nil,
+	}, nodes)
+}
+
+// run bootstraps etcd, and waits until all control planes have joined it.
+func (b *bootstrapper) run(ctx context.Context) error {
+	told := ""
+
+	err := wait.PollUntilContextTimeout(ctx, poll, b.timeout, true, func(ctx context.Context) (bool, error) {
+		waits, err := b.step(ctx)
+		if waits != "" && waits != told && ctx.Err() == nil {
+			told = waits
+			b.say("bootstrap: %s.", told)
+		}
+
+		return waits == "", err
+	})
+	if wait.Interrupted(err) {
+		return fmt.Errorf("etcd is not bootstrapped: %s; no other node is changed: run the command again to go on", told)
+	}
+
+	return err
+}
+
+// step takes one step of the bootstrap. It returns what is waited for; nothing once etcd is healthy.
+func (b *bootstrapper) step(ctx context.Context) (string, error) {
+	rec, err := b.read()
+	if err != nil {
+		return "", err
+	}
+
+	nodes := b.ask(ctx)
+	d := b.decide(rec, nodes)
+
+	switch d.Action {
+	case safety.BootstrapDone:
+		return b.established(rec, nodes)
+	case safety.BootstrapRefuse:
+		return "", b.refused(d)
+	case safety.BootstrapWait:
+		return d.Message, nil
+	case safety.BootstrapNode:
+	}
+
+	if rec == nil {
+		// Without a record, one that neither waits nor has data may have been called by another client.
+		if busy := notWaiting(nodes); len(busy) > 0 {
+			return "waiting for " + strings.Join(busy, ", ") + " to wait for the bootstrap of etcd", nil
+		}
+	} else if rec.Machine == d.Machine && b.now().Sub(rec.ChosenAt) < repeatBootstrap {
+		return "waiting for etcd on " + d.Machine, nil
+	}
+
+	return "waiting for etcd on " + d.Machine, b.call(ctx, rec, nodes, d.Machine)
+}
+
+// notWaiting names the control planes that do not say that etcd waits for its bootstrap and has no data.
+func notWaiting(nodes []safety.Node) []string {
+	var out []string
+
+	for _, n := range nodes {
+		if n.Answer != safety.AnswerMember || n.EtcdData != safety.DataAbsent || !n.EtcdWaiting {
+			out = append(out, n.Name)
+		}
+	}
+
+	return out
+}
+
+// call records the choice, and asks the machine in the boot that the evidence is about.
+func (b *bootstrapper) call(ctx context.Context, rec *bootstrapRecord, nodes []safety.Node, machine string) error {
+	t := b.nodes[slices.IndexFunc(b.nodes, func(t *target) bool { return t.Hostname == machine })]
+
+	node, err := b.pool.Node(ctx, b.ref(t))
+	if err != nil {
+		return err
+	}
+
+	uuid, err := node.UUID(ctx)
+	if err != nil {
+		return err
+	}
+
+	if rec != nil && (rec.Machine != machine || rec.UUID != uuid) {
+		return fmt.Errorf("%s was chosen for the bootstrap, with the UUID %s, and %s with the UUID %s would be: remove %s only "+
+			"if the machine that was chosen is wiped", rec.Machine, rec.UUID, machine, uuid, b.path)
+	}
+
+	next := &bootstrapRecord{
+		CA: b.bundle.CAFingerprint(), Machine: machine, Address: t.address, UUID: uuid, ChosenAt: b.now().UTC(),
+	}
+
+	if err := b.write(next, rec == nil); err != nil {
+		return err
+	}
+
+	self := talos.Self{UUID: uuid, BootID: nodes[slices.IndexFunc(nodes, func(n safety.Node) bool { return n.Name == machine })].BootID}
+
+	b.say("%s: bootstrapping etcd.", machine)
+
+	err = node.ToItself(ctx, self, func() error { return node.Bootstrap(ctx) })
+	if errors.Is(err, talos.ErrAlreadyExists) {
+		return nil
+	}
+
+	return err
+}
+
+// established records that etcd runs on all control planes. From then on, an empty etcd is a loss and no new cluster.
+func (b *bootstrapper) established(rec *bootstrapRecord, nodes []safety.Node) (string, error) {
+	health := safety.AssessEtcd(nodes)
+	if !health.Healthy {
+		return "waiting for etcd to become healthy: " + health.Message, nil
+	}
+
+	if rec != nil && rec.EstablishedAt != nil {
+		return "", nil
+	}
+
+	now, isFirst := b.now().UTC(), rec == nil
+	if isFirst {
+		rec = &bootstrapRecord{CA: b.bundle.CAFingerprint(), Machine: health.Voting[0], ChosenAt: now}
+	}
+
+	rec.EstablishedAt = &now
+
+	if err := b.write(rec, isFirst); err != nil {
+		return "", err
+	}
+
+	b.say("etcd runs: %s.", health.Message)
+
+	return "", nil
+}
+
+// refused says what to do: the words of the safety rules are for objects of the operator.
+func (b *bootstrapper) refused(d safety.BootstrapDecision) error {
+	switch d.Reason {
+	case v1alpha1.ReasonEtcdLost:
+		return fmt.Errorf("the cluster was bootstrapped before (%s), and no control plane has etcd data any more: restore a "+
+			"snapshot with talosctl bootstrap --recover-from; remove the file only to start with an empty etcd", b.path)
+	case v1alpha1.ReasonWaitingForEvidence:
+		return fmt.Errorf("the node that was chosen for the bootstrap (%s) is no control plane of the talconfig.yaml any more: "+
+			"list it again; remove the file only if its machine is wiped", b.path)
+	}
+
+	return errors.New(d.Message)
+}
