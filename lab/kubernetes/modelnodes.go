@@ -171,7 +171,8 @@ func (m *ModelNodes) patch(name string, kind types.PatchType, patch []byte) (*co
 	return n.show(), nil
 }
 
-var errChanged = errors.New("the object has been modified; please apply your changes to the latest version and try again")
+var errChanged = errors.New("the object has been modified; please apply your changes to the latest version and try " +
+	"again")
 
 func applyPatch(doc []byte, kind types.PatchType, patch []byte) ([]byte, error) {
 	if kind == types.StrategicMergePatchType {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/cli/exit"
@@ -53,9 +54,9 @@ changed while etcd is healthy, as the safety rules of the operator demand, and t
 new config, its services are healthy and etcd is healthy again. What may cut a node off is tried first: the node
 rolls it back by itself unless it stays reachable.
 
-A node that reboots is cordoned and drained before, and uncordoned once it is healthy and its Node is ready. Its pods are
-evicted, as their PodDisruptionBudgets allow; --on-drain-timeout says what happens if they do not leave in time. What
-was cordoned by another client stays cordoned. Without the Kubernetes API of the cluster, nothing that reboots is
+A node that reboots is cordoned and drained before, and uncordoned once it is healthy and its Node is ready. Its pods
+are evicted, as their PodDisruptionBudgets allow; --on-drain-timeout says what happens if they do not leave in time.
+What was cordoned by another client stays cordoned. Without the Kubernetes API of the cluster, nothing that reboots is
 changed, unless --no-drain is given.
 
 The command stops at the first failure. Run it again to go on: what is left to do follows from what the nodes run, and
@@ -78,7 +79,12 @@ that no run asks another one.`,
 	}
 	a.addPath(cmd)
 	a.addEnv(cmd, "e")
-	f := cmd.Flags()
+	a.addFlags(cmd.Flags())
+
+	return cmd
+}
+
+func (a *applier) addFlags(f *pflag.FlagSet) {
 	f.StringVarP(&a.secretFile, "secret-file", "s", "",
 		"file with the PKI (default: the one of talsecret.yaml, talsecret.sops.yaml, … beside the talconfig.yaml)")
 	f.StringVarP(&a.node, "node", "n", "", "host name or address of the one node to change")
@@ -87,7 +93,7 @@ that no run asks another one.`,
 	f.BoolVarP(&a.yes, "yes", "y", false, "do not ask for confirmation")
 	f.BoolVar(&a.compat, "compat", false, "apply patches in the order of talhelper: those of all nodes last")
 	f.DurationVar(&a.timeout, "timeout", 10*time.Minute, "how long one node may take to become healthy")
-	f.BoolVar(&a.noDrain, "no-drain", false, "reboot nodes with their pods, and do not ask Kubernetes for anything")
+	f.BoolVar(&a.noDrain, "no-drain", false, "reboot nodes with their pods")
 	f.DurationVar(&a.drainTimeout, "drain-timeout", 5*time.Minute, "how long the pods of a node may take to leave it")
 	f.StringVar(&a.onDrainTimeout, "on-drain-timeout", string(v1alpha1.DrainHold),
 		"what happens if pods have not left by then: Hold stops, Force deletes them regardless of their\n"+
@@ -101,57 +107,26 @@ that no run asks another one.`,
 
 	f.BoolVar(&a.bootstrap, "bootstrap", false, "bootstrap etcd unless it runs")
 	f.StringVarP(&a.outDir, "out-dir", "o", defaultOutDir, "folder with the record of the bootstrap")
-
-	return cmd
 }
 
 // accessTTL is the validity of the certificate that the command makes for itself.
 const accessTTL = 12 * time.Hour
 
 func (a *applier) run(ctx context.Context) error {
-	fleet, err := a.load(a.source, false)
-	if err != nil {
-		return err
-	}
-
-	bundle, err := a.readBundle(a.secretFile, a.path)
-	if err != nil {
-		return err
-	}
-
-	files, err := a.render(fleet, render.Options{Secrets: bundle.Secrets(), Compat: a.compat})
-	if err != nil {
-		return err
-	}
-
-	d, err := a.drive(fleet, bundle, files)
+	d, b, err := a.prepare()
 	if err != nil {
 		return err
 	}
 	defer d.pool.Close()
 
-	if err := d.look(ctx); err != nil {
-		return fmt.Errorf("%w; nothing was changed", err)
-	}
-
-	if err := errors.Join(d.checkWipe(), d.checkTwins(), d.checkVersions()); err != nil {
-		return fmt.Errorf("%w; nothing was changed", err)
-	}
-
-	b := a.bootstrapper(d, fleet)
-
-	boots, err := b.isNeeded(ctx)
+	boots, err := a.plan(ctx, d, b)
 	if err != nil {
-		return fmt.Errorf("%w; nothing was changed", err)
+		return err
 	}
 
-	kubeErr := d.lookUp(ctx)
 	due, bares := d.due(), d.bares()
-	a.describe(d)
 
 	switch {
-	case kubeErr != nil:
-		return kubeErr
 	case len(due)+len(bares) == 0 && !boots:
 		return nil
 	case a.dryRun:
@@ -173,6 +148,53 @@ func (a *applier) run(ctx context.Context) error {
 	}
 
 	return d.work(ctx, due)
+}
+
+// prepare reads the files.
+func (a *applier) prepare() (*drive, *bootstrapper, error) {
+	fleet, err := a.load(a.source, false)
+	if err != nil {
+		return nil, nil, err
+	}
+
+	bundle, err := a.readBundle(a.secretFile, a.path)
+	if err != nil {
+		return nil, nil, err
+	}
+
+	files, err := a.render(fleet, render.Options{Secrets: bundle.Secrets(), Compat: a.compat})
+	if err != nil {
+		return nil, nil, err
+	}
+
+	d, err := a.drive(fleet, bundle, files)
+	if err != nil {
+		return nil, nil, err
+	}
+
+	return d, a.bootstrapper(d, fleet), nil
+}
+
+// plan asks the nodes and Kubernetes, and shows what would be done. It returns whether etcd is to be bootstrapped.
+func (a *applier) plan(ctx context.Context, d *drive, b *bootstrapper) (bool, error) {
+	if err := d.look(ctx); err != nil {
+		return false, fmt.Errorf("%w; nothing was changed", err)
+	}
+
+	if err := errors.Join(d.checkWipe(), d.checkTwins(), d.checkVersions()); err != nil {
+		return false, fmt.Errorf("%w; nothing was changed", err)
+	}
+
+	boots, err := b.isNeeded(ctx)
+	if err != nil {
+		return false, fmt.Errorf("%w; nothing was changed", err)
+	}
+
+	err = d.lookUp(ctx)
+
+	a.describe(d)
+
+	return boots, err
 }
 
 // drive prepares what is asked of the nodes.
@@ -225,8 +247,9 @@ func (t *target) summary() string {
 // describeBares names the machines in maintenance mode: nothing else tells which machine gets the keys of the cluster.
 func (a *applier) describeBares(bares []*target) {
 	for _, t := range bares {
-		fmt.Fprintf(a.Out, "%s is the machine in maintenance mode at %s with the UUID %s and the certificate fingerprint %s.\n",
-			t.Hostname, t.address, cmp.Or(t.bare.uuid, "unknown"), t.bare.fingerprint)
+		fmt.Fprintf(a.Out,
+			"%s is the machine in maintenance mode at %s with the UUID %s and the certificate fingerprint %s.\n", t.Hostname,
+			t.address, cmp.Or(t.bare.uuid, "unknown"), t.bare.fingerprint)
 
 		if t.bare.holds != "" {
 			fmt.Fprintf(a.Out, "%s: what is on the disk is lost: %s.\n", t.Hostname, t.bare.holds)

@@ -22,14 +22,14 @@ import (
 )
 
 const (
-	// repeatBootstrap is the time after which a bootstrap without an effect is requested again. Until chosenLately is over,
-	// the call may still be in progress.
+	// repeatBootstrap is the time after which a bootstrap without an effect is requested again. Until chosenLately is
+	// over, the call may still be in progress.
 	repeatBootstrap = 15 * time.Second
 	chosenLately    = time.Minute
 )
 
-// bootstrapRecord is what is kept of the bootstrap of a cluster: between the call and the first etcd data, no node tells
-// that it was called.
+// bootstrapRecord is what is kept of the bootstrap of a cluster: between the call and the first etcd data, no node
+// tells that it was called.
 type bootstrapRecord struct {
 	// CA is the fingerprint of the cluster's CA.
 	CA string `json:"ca"`
@@ -54,7 +54,8 @@ type bootstrapper struct {
 
 func (a *applier) bootstrapper(d *drive, fleet fleetFile) *bootstrapper {
 	return &bootstrapper{
-		drive: d, now: a.now, isWanted: a.bootstrap, path: filepath.Join(a.outDir, fleet.Config.ClusterName+"-bootstrap.json"),
+		drive: d, now: a.now, isWanted: a.bootstrap,
+		path: filepath.Join(a.outDir, fleet.Config.ClusterName+"-bootstrap.json"),
 	}
 }
 
@@ -101,8 +102,8 @@ func (b *bootstrapper) write(rec *bootstrapRecord, isFirst bool) error {
 	return nil
 }
 
-// ask collects the evidence for a bootstrap. Each control plane counts as configured: one that does not respond may have
-// etcd data.
+// ask collects the evidence for a bootstrap. Each control plane counts as configured: one that does not respond may
+// have etcd data.
 func (b *bootstrapper) ask(ctx context.Context) []safety.Node {
 	var machines []v1alpha1.TalosMachine
 
@@ -241,8 +242,8 @@ func (b *bootstrapper) call(ctx context.Context, rec *bootstrapRecord, nodes []s
 	}
 
 	if rec != nil && (rec.Machine != machine || rec.UUID != uuid) {
-		return fmt.Errorf("%s was chosen for the bootstrap, with the UUID %s, and %s with the UUID %s would be: remove %s only "+
-			"if the machine that was chosen is wiped", rec.Machine, rec.UUID, machine, uuid, b.path)
+		return fmt.Errorf("%s was chosen for the bootstrap, with the UUID %s, and %s with the UUID %s would be: remove %s "+
+			"only if the machine that was chosen is wiped", rec.Machine, rec.UUID, machine, uuid, b.path)
 	}
 
 	next := &bootstrapRecord{
@@ -253,7 +254,13 @@ func (b *bootstrapper) call(ctx context.Context, rec *bootstrapRecord, nodes []s
 		return err
 	}
 
-	self := talos.Self{UUID: uuid, BootID: nodes[slices.IndexFunc(nodes, func(n safety.Node) bool { return n.Name == machine })].BootID}
+	self := talos.Self{UUID: uuid}
+
+	for _, n := range nodes {
+		if n.Name == machine {
+			self.BootID = n.BootID
+		}
+	}
 
 	b.say("%s: bootstrapping etcd.", machine)
 
@@ -299,8 +306,8 @@ func (b *bootstrapper) refused(d safety.BootstrapDecision) error {
 		return fmt.Errorf("the cluster was bootstrapped before (%s), and no control plane has etcd data any more: restore a "+
 			"snapshot with talosctl bootstrap --recover-from; remove the file only to start with an empty etcd", b.path)
 	case v1alpha1.ReasonWaitingForEvidence:
-		return fmt.Errorf("the node that was chosen for the bootstrap (%s) is no control plane of the talconfig.yaml any more: "+
-			"list it again; remove the file only if its machine is wiped", b.path)
+		return fmt.Errorf("the node that was chosen for the bootstrap (%s) is no control plane of the talconfig.yaml any "+
+			"more: list it again; remove the file only if its machine is wiped", b.path)
 	}
 
 	return errors.New(d.Message)

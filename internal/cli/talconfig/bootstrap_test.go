@@ -119,7 +119,7 @@ func (f *fresh) unproven(words []string) {
 		}
 	}}
 
-	err := f.follow(out, append(words, "--timeout", "20s")...)
+	err := f.follow(out, append(words, "--timeout", "30s")...)
 	if err == nil || !strings.Contains(err.Error(), "waiting for cp-2 to wait for the bootstrap of etcd") {
 		f.t.Errorf("a control plane that may have been called: %v\n%s", err, out)
 	}

@@ -21,8 +21,8 @@ import (
 
 // drainer moves the pods off the nodes that reboot.
 type drainer struct {
-	// mark of the Nodes that are cordoned. All runs for a cluster have the same one, so that a run ends what an interrupted
-	// one has begun.
+	// mark of the Nodes that are cordoned. All runs for a cluster have the same one, so that a run ends what an
+	// interrupted one has begun.
 	mark      string
 	timeout   time.Duration
 	onTimeout v1alpha1.DrainTimeout
@@ -103,8 +103,8 @@ func (d *drive) identify(ctx context.Context, t *target, node *talos.Node) error
 	return err
 }
 
-// lookUp asks Kubernetes about the Nodes of the selected machines. It changes nothing. Without Kubernetes, no node can be
-// drained, and so none that reboots is changed.
+// lookUp asks Kubernetes about the Nodes of the selected machines. It changes nothing. Without Kubernetes, no node can
+// be drained, and so none that reboots is changed.
 func (d *drive) lookUp(ctx context.Context) error {
 	runs := func(t *target) bool { return t.isSelected && t.bare == nil }
 	if d.drain == nil || !slices.ContainsFunc(d.nodes, runs) {
@@ -237,8 +237,8 @@ func (dr *drainer) isForced(took time.Duration) bool {
 	return took >= dr.timeout && dr.onTimeout == v1alpha1.DrainForce
 }
 
-// judge decides from one step of a drain whether it is over. What it took is compared with the timeout of the drain, and
-// where pods are deleted after that, they get as long as a node gets to become healthy.
+// judge decides from one step of a drain whether it is over. What it took is compared with the timeout of the drain,
+// and where pods are deleted after that, they get as long as a node gets to become healthy.
 func (dr *drainer) judge(left []string, err error, took, health time.Duration) (bool, error) {
 	var unclear *workload.NodeUnclearError
 
@@ -262,8 +262,8 @@ func (dr *drainer) judge(left []string, err error, took, health time.Duration) (
 		return false, fmt.Errorf("its pods were deleted, and have not ended: %s", change.List(left))
 	}
 
-	return false, fmt.Errorf("it is not drained after %s, because of %s; move these pods, or use --on-drain-timeout Force "+
-		"or Skip", dr.timeout, change.List(left))
+	return false, fmt.Errorf("it is not drained after %s, because of %s; move these pods, or use --on-drain-timeout "+
+		"Force or Skip", dr.timeout, change.List(left))
 }
 
 // waitsFor says what a drain waits for; empty if it waits for nothing.

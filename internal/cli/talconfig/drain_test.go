@@ -374,8 +374,8 @@ func (b *busy) unhealthy() {
 	}}
 
 	if !b.reboot(func() {
-		err := b.follow(out, slices.Concat(applyWorker, force, []string{"--timeout", "12s", "--kubeconfig", path})...)
-		if err == nil || !strings.Contains(err.Error(), "it has not become healthy with the new config: reading node w-1") ||
+		err := b.follow(out, slices.Concat(applyWorker, force, []string{"--timeout", "25s", "--kubeconfig", path})...)
+		if err == nil || !strings.Contains(err.Error(), "it has not become healthy with the new config: ") ||
 			!strings.Contains(err.Error(), "the node stays cordoned until then") {
 			b.t.Errorf("a Node that is not known to be ready: %v, %s", err, out)
 		}

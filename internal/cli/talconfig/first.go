@@ -73,8 +73,8 @@ func (d *drive) bares() []*target {
 	return out
 }
 
-// meetBare plans the first config of a machine. Nothing is sent to it: it cannot prove what it is, and its config has the
-// keys of the cluster.
+// meetBare plans the first config of a machine. Nothing is sent to it: it cannot prove what it is, and its config has
+// the keys of the cluster.
 func (d *drive) meetBare(ctx context.Context, t *target) error {
 	node, err := d.pool.Maintenance(ctx, t.address, t.bare.fingerprint)
 	if err != nil {
@@ -102,8 +102,8 @@ func (d *drive) meetBare(ctx context.Context, t *target) error {
 func (d *drive) inspect(ctx context.Context, t *target, node *talos.Maintenance) (bare, error) {
 	facts, err := node.Facts(ctx)
 	if wrong := talos.Mismatch(err); wrong != nil {
-		return bare{}, fmt.Errorf("the machine at %s has rebooted, or another one has its address, since the plan was made: %w",
-			t.address, wrong)
+		return bare{}, fmt.Errorf("the machine at %s has rebooted, or another one has its address, since the plan was "+
+			"made: %w", t.address, wrong)
 	}
 
 	switch {

@@ -73,8 +73,8 @@ func (d *drive) sendFirst(ctx context.Context, t *target) error {
 	return err
 }
 
-// installed reports what a machine lacks to run with its first config. Before etcd is bootstrapped, a control plane waits
-// for that, and nothing is known about Kubernetes.
+// installed reports what a machine lacks to run with its first config. Before etcd is bootstrapped, a control plane
+// waits for that, and nothing is known about Kubernetes.
 func (d *drive) installed(ctx context.Context, t *target, established bool) error {
 	if probe, err := d.pool.Probe(ctx, t.address, &d.creds); probe.State != talos.StateMember {
 		return silent(t.address, err)
@@ -118,8 +118,8 @@ func (d *drive) installed(ctx context.Context, t *target, established bool) erro
 	return nil
 }
 
-// checkUnknown returns an error if the cluster already knows the machine, or does not tell: it was wiped without leaving
-// the cluster, or another one has its address or name. It also returns whether there is a cluster.
+// checkUnknown returns an error if the cluster already knows the machine, or does not tell: it was wiped without
+// leaving the cluster, or another one has its address or name. It also returns whether there is a cluster.
 func (d *drive) checkUnknown(ctx context.Context, t *target) (bool, error) {
 	nodes := d.collect(ctx, false)
 
@@ -134,14 +134,14 @@ func (d *drive) checkUnknown(ctx context.Context, t *target) (bool, error) {
 	}
 
 	if len(members) == 0 {
-		return true, errors.New("it is unknown whether etcd has a member of it: no member list is available from the control " +
-			"planes that run")
+		return true, errors.New("it is unknown whether etcd has a member of it: no member list is available from the " +
+			"control planes that run")
 	}
 
 	for _, m := range members {
 		if t.has(m.Name, m.PeerAddresses) {
-			return true, fmt.Errorf("etcd already has the member %s (%s) of it, and the machine is in maintenance mode: if it was "+
-				"wiped, remove this member (talosctl etcd remove-member %s), and run the command again",
+			return true, fmt.Errorf("etcd already has the member %s (%s) of it, and the machine is in maintenance mode: if it "+
+				"was wiped, remove this member (talosctl etcd remove-member %s), and run the command again",
 				safety.FormatMemberID(m.ID), m.Name, safety.FormatMemberID(m.ID))
 		}
 	}
@@ -168,8 +168,8 @@ func (d *drive) checkNode(ctx context.Context, t *target, cluster *workload.Clus
 
 	for _, n := range nodes {
 		if t.has(n.Name, n.Addresses) || t.bare.uuid != "" && strings.EqualFold(n.SystemUUID, t.bare.uuid) {
-			return fmt.Errorf("the cluster already has the Node %s of it, and the machine is in maintenance mode: if it was wiped, "+
-				"delete this Node (kubectl delete node %s), and run the command again", n.Name, n.Name)
+			return fmt.Errorf("the cluster already has the Node %s of it, and the machine is in maintenance mode: if it was "+
+				"wiped, delete this Node (kubectl delete node %s), and run the command again", n.Name, n.Name)
 		}
 	}
 
@@ -189,15 +189,19 @@ func (d *drive) checkNode(ctx context.Context, t *target, cluster *workload.Clus
 		}
 
 		boot, err := node.BootID(ctx)
-		if err == nil && slices.ContainsFunc(nodes, func(n safety.ClusterNode) bool { return strings.EqualFold(n.BootID, boot) }) {
+		same := func(n safety.ClusterNode) bool { return strings.EqualFold(n.BootID, boot) }
+
+		if err == nil && slices.ContainsFunc(nodes, same) {
 			return nil
 		}
 	}
 
-	return errors.New("the Kubernetes API has no Node that a control plane has reported since it booted: check --kubeconfig")
+	return errors.New("the Kubernetes API has no Node that a control plane has reported since it booted: check " +
+		"--kubeconfig")
 }
 
-// has reports whether a name or an address is that of the node. A Node and an etcd member may have the name with a domain.
+// has reports whether a name or an address is that of the node. A Node and an etcd member may have the name with a
+// domain.
 func (t *target) has(name string, addresses []string) bool {
 	name, own := strings.ToLower(name), strings.ToLower(t.Hostname)
 
