@@ -96,8 +96,9 @@ type Disk struct {
 	Model, Serial, WWID, BusPath, SubSystem, Transport string
 	// Rotational, Readonly and CDROM as the kernel reports them.
 	Rotational, Readonly, CDROM bool
-	// Holds lists what was found on the disk.
-	Holds []Volume
+	// Holds lists what was found on the disk. That is nothing until Probed: the machine has read it.
+	Holds  []Volume
+	Probed bool
 }
 
 // Volume is a partition or filesystem that was found on a disk.
@@ -133,7 +134,7 @@ func (m *Maintenance) Disks(ctx context.Context) ([]Disk, error) {
 			DevPath: text.Name(s.DevPath), Symlinks: names(s.Symlinks), Size: s.Size, Model: text.Name(s.Model),
 			Serial: text.Name(s.Serial), WWID: text.Name(s.WWID), BusPath: text.Name(s.BusPath),
 			SubSystem: text.Name(s.SubSystem), Transport: text.Name(s.Transport), Rotational: s.Rotational,
-			Readonly: s.Readonly, CDROM: s.CDROM, Holds: held(volumes, d.Metadata().ID()),
+			Readonly: s.Readonly, CDROM: s.CDROM, Holds: held(volumes, d.Metadata().ID()), Probed: isProbed(volumes, d.Metadata().ID()),
 		})
 	}
 
@@ -149,6 +150,17 @@ func names(of []string) []string {
 	}
 
 	return out
+}
+
+// isProbed reports whether a machine has read what a disk holds: it lists an empty one as a volume, too.
+func isProbed(volumes safe.List[*block.DiscoveredVolume], disk string) bool {
+	for v := range volumes.All() {
+		if v.Metadata().ID() == disk {
+			return true
+		}
+	}
+
+	return false
 }
 
 func held(volumes safe.List[*block.DiscoveredVolume], disk string) []Volume {

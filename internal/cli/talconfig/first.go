@@ -122,7 +122,10 @@ func (d *drive) inspect(ctx context.Context, t *target, node *talos.Maintenance)
 	out := bare{fingerprint: t.bare.fingerprint, uuid: facts.UUID, hasBooted: facts.SystemDisk != ""}
 	out.disk, out.holds, err = chooseDisk(t.config, disksOf(found), facts.SystemDisk, d.wipes(t.Machine))
 
-	if errors.Is(err, errHolds) {
+	switch {
+	case err == nil && !isProbed(found, out.disk):
+		err = fmt.Errorf("the machine does not report yet what disk %s holds: run the command again", out.disk)
+	case errors.Is(err, errHolds):
 		err = fmt.Errorf("%w; choose another disk, or overwrite it by --wipe %s", err, t.Hostname)
 	}
 
@@ -238,6 +241,10 @@ func withWipe(config []byte) ([]byte, error) {
 	}
 
 	return cfg.EncodeBytes(encoder.WithComments(encoder.CommentsDisabled))
+}
+
+func isProbed(found []talos.Disk, path string) bool {
+	return slices.ContainsFunc(found, func(d talos.Disk) bool { return d.DevPath == path && d.Probed })
 }
 
 func disksOf(found []talos.Disk) []machineconfig.Disk {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	model "github.com/talos-operator/talos-operator/internal/talconfig"
+	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
 // TestChooseDisk: a disk is named by the config, exists, and holds nothing that the user does not allow to wipe. Nothing
@@ -94,6 +95,19 @@ func TestWithWipe(t *testing.T) {
 	difference, err := machineconfig.Diff([]byte(config), out)
 	if err != nil || strings.Join(difference.Paths(), " ") != "machine.install.wipe" {
 		t.Errorf("%v, %v", difference.Paths(), err)
+	}
+}
+
+// TestIsProbed: a disk that the machine has not read yet is not taken for an empty one.
+func TestIsProbed(t *testing.T) {
+	t.Parallel()
+
+	found := []talos.Disk{{DevPath: "/dev/sda", Probed: true}, {DevPath: "/dev/sdb"}}
+
+	for disk, want := range map[string]bool{"/dev/sda": true, "/dev/sdb": false, "/dev/sdc": false} {
+		if got := isProbed(found, disk); got != want {
+			t.Errorf("%s: %t", disk, got)
+		}
 	}
 }
 
