@@ -168,7 +168,7 @@ func (b *bootstrapper) run(ctx context.Context) error {
 
 	err := wait.PollUntilContextTimeout(ctx, poll, b.timeout, true, func(ctx context.Context) (bool, error) {
 		waits, err := b.step(ctx)
-		if waits != "" && waits != told && ctx.Err() == nil {
+		if waits != "" && waits != told && !isCutShort(ctx) {
 			told = waits
 			b.say("bootstrap: %s.", told)
 		}

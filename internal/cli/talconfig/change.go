@@ -74,8 +74,7 @@ func (d *drive) until(ctx context.Context, what string, times int, check func(co
 			passed = 0
 		}
 
-		// A check that is cut short by the timeout finds nothing of its own.
-		if last == nil || ctx.Err() == nil {
+		if last == nil || !isCutShort(ctx) {
 			last = err
 		}
 
@@ -90,6 +89,16 @@ func (d *drive) until(ctx context.Context, what string, times int, check func(co
 	}
 
 	return fmt.Errorf("%s: %w", what, last)
+}
+
+// isCutShort reports whether a check has ended because the time is over, so that it has found nothing of its own. Nodes
+// give up on a call at its deadline, which may be a moment before the context ends here.
+func isCutShort(ctx context.Context) bool {
+	const moment = 200 * time.Millisecond
+
+	deadline, has := ctx.Deadline()
+
+	return ctx.Err() != nil || has && time.Until(deadline) < moment
 }
 
 // permit asks the safety rules whether a node may be changed now. Even what needs no reboot restarts services.

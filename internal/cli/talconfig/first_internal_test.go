@@ -1,8 +1,10 @@
 package talconfig
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
 
@@ -108,6 +110,28 @@ func TestIsProbed(t *testing.T) {
 		if got := isProbed(found, disk); got != want {
 			t.Errorf("%s: %t", disk, got)
 		}
+	}
+}
+
+// TestCutShort: what a check finds at the end of its time is no finding.
+func TestCutShort(t *testing.T) {
+	t.Parallel()
+
+	for left, want := range map[time.Duration]bool{time.Hour: false, 100 * time.Millisecond: true, -time.Second: true} {
+		ctx, cancel := context.WithTimeout(t.Context(), left)
+		if got := isCutShort(ctx); got != want {
+			t.Errorf("%s are left: %t", left, got)
+		}
+
+		cancel()
+
+		if !isCutShort(ctx) {
+			t.Error("a context that was cancelled")
+		}
+	}
+
+	if isCutShort(t.Context()) {
+		t.Error("a context without an end")
 	}
 }
 
