@@ -77,32 +77,37 @@ const (
 	// `install.disk` is used as it is; without it nothing is sent.
 	ReasonInstallDisk = "InstallDisk"
 	// ReasonSecureBootOff: install.secureBoot asks for Secure Boot, and the machine was booted without it. A machine in
-	// maintenance mode waits, and a member of a cluster is not sent an installer that is signed for it.
+	// maintenance mode waits. A member of a cluster keeps the installer that its config names, and gets its other changes.
 	//
 	// Next: put the firmware of the machine into setup mode, boot an image for Secure Boot, and let it enroll the keys:
 	// `talos-operator image url MACHINE` has its address. A member has to be wiped for that. Or remove
 	// `install.secureBoot`.
 	ReasonSecureBootOff = "SecureBootOff"
-	// ReasonImageUnknown: the machine does not report whether it was booted with Secure Boot, or which extensions its boot
-	// medium has, so that an installer could take them away, or not boot; it was not sent. A machine that has just
-	// booted reports it within seconds.
+	// ReasonImageUnknown: the machine does not report whether it was booted with Secure Boot, or which extensions it has,
+	// so that it is unknown whether the installer of the spec takes them away, or does not boot. A machine in maintenance
+	// mode waits. A member of a cluster keeps the installer that its config names, and gets its other changes. A machine
+	// that has just booted reports it within seconds.
 	//
-	// Next: wait. If it stays, `talosctl -n ADDRESS get securitystate --insecure` shows what the machine says; reboot it
-	// from its medium.
+	// Next: wait. If it stays, `talosctl -n ADDRESS get securitystate` and `get extensions` show what it reports (with
+	// `--insecure` in maintenance mode); reboot it.
 	ReasonImageUnknown = "ImageUnknown"
 	// ReasonSecureBootMismatch: the installer of the spec is not signed for Secure Boot, and the machine was booted with
-	// it, or is to be; the installer was not sent.
+	// it, or is to be. A machine in maintenance mode waits. A member of a cluster keeps the installer that its config
+	// names, and gets its other changes.
 	//
-	// Next: set `install.secureBoot` with `install.schematic`, or name the installer whose name ends with `-secureboot`;
-	// or switch Secure Boot off in the firmware.
+	// Next: set `install.secureBoot` with `install.schematic`, or name the installer whose name ends with `-secureboot`.
+	// To go without Secure Boot, switch it off in the firmware of a machine in maintenance mode; a member has to be wiped
+	// and installed anew.
 	ReasonSecureBootMismatch = "SecureBootMismatch"
 	// ReasonPlatformMismatch: the installer of the spec is for another platform than the one that the machine was booted
-	// on, whose network it would lose; the installer was not sent.
+	// on, whose network it would lose. A machine in maintenance mode waits. A member of a cluster keeps the installer that
+	// its config names, and gets its other changes.
 	//
 	// Next: set `install.platform` to the platform that the message names, or boot the image of the other one.
 	ReasonPlatformMismatch = "PlatformMismatch"
-	// ReasonExtensionsLost: what the machine runs has system extensions that the installer of the spec does not have; it
-	// was not sent. The message names them. Machines of the same group get no changes meanwhile.
+	// ReasonExtensionsLost: what the machine runs has system extensions that the installer of the spec does not have; the
+	// message names them. A machine in maintenance mode waits. A member of a cluster keeps the installer that its config
+	// names, and gets its other changes.
 	//
 	// Next: add them to `install.schematic`, or name those that the machine may lose in `install.dropExtensions`.
 	ReasonExtensionsLost = "ExtensionsLost"

@@ -36,7 +36,7 @@ const installImage = "machine.install.image"
 //   - Only desired names it: the field goes. The node runs the default of its Talos release, which no config tells, and
 //     any reference might be another version.
 //
-// Released says which versions an upgrade may write all the same.
+// Released says which versions an upgrade may write all the same, and whether the installer stays as a whole.
 //
 // So the field of another version never comes or goes with a rollout; an upgrade writes or removes it.
 //
@@ -90,11 +90,7 @@ func keepImages(have, want *yaml.Node, may Released) (kept []Change, changed boo
 		field := strings.Join(path, ".")
 		old, wanted := before[field], after[field]
 
-		keep, released := may.release(field, old, wanted)
-		if !released {
-			keep = keepVersion(old, wanted)
-		}
-
+		keep, released := may.reference(field, old, wanted)
 		if keep == wanted {
 			continue
 		}
@@ -128,6 +124,28 @@ type Released struct {
 	// Kubernetes is the version that Images get, which are fields such as ImageOf returns. The desired config names Spec.
 	Kubernetes, Spec string
 	Images           []string
+	// KeepInstaller: live's installer stays, repository included, because the machine cannot take the desired one.
+	KeepInstaller bool
+}
+
+// Installer returns the installer that KeepImageTags writes where live names one and another one is desired.
+func (r Released) Installer(live, desired string) string {
+	keep, _ := r.reference(installImage, live, desired)
+
+	return keep
+}
+
+// reference returns what is written into a field, and whether that is what an upgrade brings.
+func (r Released) reference(field, old, wanted string) (keep string, released bool) {
+	if field == installImage && r.KeepInstaller {
+		return old, false
+	}
+
+	if keep, released = r.release(field, old, wanted); released {
+		return keep, true
+	}
+
+	return keepVersion(old, wanted), false
 }
 
 // release returns the image that a field gets by an upgrade. ok is false for one that keeps its version: it is not of

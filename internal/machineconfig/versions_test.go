@@ -113,6 +113,42 @@ func TestKeepImageTagsFollowsWhatRuns(t *testing.T) {
 	}
 }
 
+// TestKeepInstaller: an installer that the machine cannot take is not written, whatever an upgrade may write, and is said
+// to be missing.
+func TestKeepInstaller(t *testing.T) {
+	t.Parallel()
+
+	for name, tt := range map[string]struct{ field, live, desired, want string }{
+		"another repository":    {"machine.install.image", "a/i:v1", "b/i:v2", "a/i:v1"},
+		"what runs has it":      {"machine.install.image", "a/i:v1", "b/i:v3", "a/i:v1"},
+		"none is named":         {"machine.install.image", "", "b/i:v3", ""},
+		"an image of a kubelet": {"machine.kubelet.image", "a/k:v1", "b/k:v1", "b/k:v1"},
+	} {
+		path, may := strings.Split(tt.field, "."), machineconfig.Released{Talos: "v3", KeepInstaller: true}
+
+		got, kept, err := machineconfig.KeepImageTags([]byte(imageConfig(path, tt.live)), []byte(imageConfig(path, tt.desired)), may)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if diff, err := machineconfig.Diff([]byte(imageConfig(path, tt.want)), got); err != nil || !diff.Equal() {
+			t.Errorf("%s: %v, differs in %v:\n%s", name, err, diff.Changes, got)
+		}
+
+		if missing := tt.want != tt.desired; missing != (len(kept) == 1) {
+			t.Errorf("%s: kept %v", name, kept)
+		}
+
+		if path[1] == "install" && may.Installer(tt.live, tt.desired) != tt.want {
+			t.Errorf("%s: it says %q", name, may.Installer(tt.live, tt.desired))
+		}
+	}
+
+	if got := (machineconfig.Released{Talos: "v3"}).Installer("a/i:v1", "b/i:v3"); got != "b/i:v3" {
+		t.Errorf("an installer that the machine can take: %q", got)
+	}
+}
+
 // TestKeepImageTagsReleases: an upgrade of Kubernetes writes its version into the images that it has come to, and into no
 // other.
 func TestKeepImageTagsReleases(t *testing.T) {

@@ -130,7 +130,7 @@ func (r *Reconciler) take(ctx context.Context, s *scope, in change.Input, step c
 }
 
 // mayRest reports whether the machine need not be queried again before something changes.
-func (s *scope) mayRest() bool { return !s.systems.mayChange() && !s.unheard }
+func (s *scope) mayRest() bool { return !s.systems.mayChange() && !s.incomplete }
 
 func (r *Reconciler) tell(s *scope, e *change.Event) {
 	if e == nil {

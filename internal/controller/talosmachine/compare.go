@@ -86,10 +86,8 @@ func (r *Reconciler) compare(ctx context.Context, s *scope) (ctrl.Result, error)
 		return ctrl.Result{}, err
 	}
 
-	for _, check := range []func(context.Context, *scope) error{r.checkInstaller, r.checkVolumes} {
-		if err := r.endRefused(ctx, s, check(ctx, s)); err != nil {
-			return ctrl.Result{}, err
-		}
+	if err := r.endRefused(ctx, s, r.checkVolumes(ctx, s)); err != nil {
+		return ctrl.Result{}, err
 	}
 
 	s.compared = true
@@ -118,6 +116,10 @@ func (r *Reconciler) endRefused(ctx context.Context, s *scope, refused error) er
 
 	return nil
 }
+
+// isRefusal reports whether an error is why a desired configuration is not sent although it can be rendered: Talos would
+// accept its volumes, and then not open them at a boot.
+func isRefusal(err error) bool { return failure.Reason(err) == v1alpha1.ReasonVolumeChangeRefused }
 
 // readConfigs reads the live configuration and renders the desired one.
 func (r *Reconciler) readConfigs(ctx context.Context, s *scope) error {
@@ -209,6 +211,14 @@ func (r *Reconciler) makeWanted(ctx context.Context, s *scope, disk string) erro
 		return err
 	}
 
+	if s.image, err = machineconfig.InstallImage(rendered.Bytes); err != nil {
+		return fmt.Errorf("reading the desired config of %s: %w", s.machine.Name, err)
+	}
+
+	if err := r.checkInstaller(ctx, s); err != nil {
+		return err
+	}
+
 	if err := s.keepVersions(rendered.Bytes); err != nil {
 		return fmt.Errorf("keeping the versions of %s: %w", s.machine.Name, err)
 	}
@@ -216,23 +226,26 @@ func (r *Reconciler) makeWanted(ctx context.Context, s *scope, disk string) erro
 	s.rendered, s.wantHash, s.secretFields = rendered.Bytes, rendered.Hash, rendered.Hidden
 	s.shutOut = rendered.ShutOut
 
-	if s.image, err = machineconfig.InstallImage(rendered.Bytes); err != nil {
-		return fmt.Errorf("reading the desired config of %s: %w", s.machine.Name, err)
-	}
-
 	if !bytes.Equal(s.want, rendered.Bytes) {
 		if s.wantHash, err = r.Hashes.Hash(s.want); err != nil {
 			return fmt.Errorf("reading the desired config of %s: %w", s.machine.Name, err)
 		}
 	}
 
+	return r.makeReverted(s, rendered.Hash)
+}
+
+// makeReverted makes the last working configuration the desired one, if a user requested that. rendered is the hash of
+// what the spec asks for.
+func (r *Reconciler) makeReverted(s *scope, rendered string) (err error) {
 	// The versions that are kept may have changed since the user read the hash.
 	unwanted := s.machine.Annotations[v1alpha1.RevertAnnotation]
-	if unwanted != s.wantHash && unwanted != rendered.Hash || len(s.stored.Working) == 0 {
+	if unwanted != s.wantHash && unwanted != rendered || len(s.stored.Working) == 0 {
 		return nil
 	}
 
 	s.reverting, s.kubernetes = true, ""
+	s.refused, s.keepsInstaller = nil, false // nothing of the spec is sent
 
 	// An upgrade may have changed versions since then, and a revert must not downgrade.
 	if s.want, s.kept, err = machineconfig.KeepImageTags(s.live, s.stored.Working, machineconfig.Released{}); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 	"github.com/talos-operator/talos-operator/internal/imagefactory"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
 // compareSystem compares the operating system of a node with the one that its cluster is upgraded to. It changes
@@ -31,8 +32,8 @@ func (r *Reconciler) compareSystem(ctx context.Context, s *scope) (ctrl.Result, 
 		return ctrl.Result{}, err
 	}
 
-	untold := s.untold(image)
-	if c := s.machine.Status.Change; untold && change.IsUpgrade(c) && change.Begun(c) {
+	incomplete := s.isIncomplete(image)
+	if c := s.machine.Status.Change; incomplete && change.IsUpgrade(c) && change.Begun(c) {
 		c.Message = "it has not reported yet what it has booted" // which decides nothing
 
 		return ctrl.Result{}, nil
@@ -48,12 +49,8 @@ func (r *Reconciler) compareSystem(ctx context.Context, s *scope) (ctrl.Result, 
 		return ctrl.Result{}, fmt.Errorf("reading the live config of %s: %w", s.machine.Name, err)
 	}
 
-	from := s.sources()
-	runs := running{
-		system: system{s.facts.TalosVersion, image.Schematic}, installer: live, config: config, image: image,
-		lost: losses(image.Names, s.image, from), mayLose: mayLose(image.Names, from.Install().DropExtensions),
-		untold: untold,
-	}
+	runs := s.running(image, live, s.image)
+	runs.config = config
 
 	st := &s.machine.Status
 	st.PreviousSystem = change.Previous(st.Change, st.PreviousSystem, runs.hash())
@@ -66,13 +63,25 @@ func (r *Reconciler) compareSystem(ctx context.Context, s *scope) (ctrl.Result, 
 		s.installer = installerAhead(s.controlPlane, s.machine, runs, s.image)
 	}
 
-	if found.untold = untold; untold {
-		s.again = retryImage
+	if found.incomplete = incomplete; incomplete {
+		s.lookSoon(retryImage)
 	}
 
 	s.systems = &found
 
 	return ctrl.Result{}, nil
+}
+
+// running is what the machine runs, with what it would lose by an installer that the spec asks for. live is the one that
+// its config names.
+func (s *scope) running(image talos.Image, live, installer string) running {
+	from := s.sources()
+
+	return running{
+		system: system{s.facts.TalosVersion, image.Schematic}, installer: live, image: image,
+		lost: losses(image.Names, installer, from), mayLose: mayLose(image.Names, from.Install().DropExtensions),
+		incomplete: s.isIncomplete(image),
+	}
 }
 
 // mayUpgrade reports whether the operating system of the machine is compared: where upgrades are automatic, where one
@@ -187,7 +196,7 @@ func (o running) refuse(image string) (reason, text string) {
 	replaces := o.schematic != "" && o.replaces(image)
 
 	switch {
-	case o.untold:
+	case o.incomplete:
 		return v1alpha1.ReasonImageUnknown, "it does not report whether it runs with Secure Boot and which extensions it " +
 			"has, so that it is unknown what another installer would take away: it is queried again; if it never reports " +
 			"that, reboot it"

@@ -98,7 +98,7 @@ func (s *scope) checkImage(config []byte) error {
 		return failure.Waiting(reason, fmt.Sprintf("nothing was sent to machine %s: %s", s.machine.Name, text), retryImage)
 	}
 
-	if s.untold(*s.booted) {
+	if s.isIncomplete(*s.booted) {
 		return wait(v1alpha1.ReasonImageUnknown, "it does not report whether it was booted with Secure Boot and which "+
 			"extensions its boot medium has, so that its installer might take them away, or not boot: it is queried again; if "+
 			"it never reports that, reboot it from its medium")
@@ -122,137 +122,21 @@ func (s *scope) checkImage(config []byte) error {
 	return nil
 }
 
-// refusals are why the desired config of a member is not sent to it, although it can be rendered: Talos would accept
-// it, and then fail, or lose something, at a boot or an upgrade.
-var refusals = []string{
-	v1alpha1.ReasonVolumeChangeRefused, v1alpha1.ReasonImageUnknown, v1alpha1.ReasonSecureBootOff,
-	v1alpha1.ReasonSecureBootMismatch, v1alpha1.ReasonPlatformMismatch, v1alpha1.ReasonExtensionsLost,
-}
-
-// isRefusal reports whether an error is one of the refusals.
-func isRefusal(err error) bool { return slices.Contains(refusals, failure.Reason(err)) }
-
-// checkInstaller refuses a desired config that names an installer which the member would not boot, or which takes
-// extensions away: the next upgrade would use it, also one that the operator does not begin. A member whose config
-// names that installer already is not kept from other changes; its condition tells.
-func (r *Reconciler) checkInstaller(ctx context.Context, s *scope) error {
-	if s.unsourced != nil || s.reverting {
-		return nil
-	}
-
-	live, err := machineconfig.InstallImage(s.live)
-	if err != nil {
-		return fmt.Errorf("reading the live config of %s: %w", s.machine.Name, err)
-	}
-
-	want, err := machineconfig.InstallImage(s.want)
-	if err != nil {
-		return fmt.Errorf("reading the desired config of %s: %w", s.machine.Name, err)
-	}
-
-	if want == "" {
-		return nil
-	}
-
-	replaces := !machineconfig.SameRepository(live, want)
-	if !replaces && !s.concernsSecureBoot(want) {
-		return nil
-	}
-
-	node, err := r.node(ctx, s)
-	if err != nil {
-		return err
-	}
-
-	image, err := r.imageOf(ctx, s, node)
-	if err != nil {
-		return err
-	}
-
-	if s.unheard = s.untold(image); s.unheard {
-		s.again = retryImage
-	}
-
-	if replaces {
-		return s.refuseInstaller(image, live, want)
-	}
-
-	if reason, text := s.unfit(image, want); reason != "" {
-		s.misfit = failure.Waiting(reason, fmt.Sprintf("machine %s: %s", s.machine.Name, text), retryImage)
-	}
-
-	return nil
-}
-
-// concernsSecureBoot reports whether Secure Boot is asked for, is in the name of an installer, or is what the machine
-// was last seen to run with.
-func (s *scope) concernsSecureBoot(installer string) bool {
-	signed, _ := imagefactory.Signing(installer)
-	on := s.sources().Install().SecureBoot
-	last := s.machine.Status.Image
-
-	return signed || on != nil && *on || last != nil && last.SecureBoot != nil && *last.SecureBoot
-}
-
-// refuseInstaller says why an installer is not sent to a member whose config names another one; nil if it may be.
-func (s *scope) refuseInstaller(image talos.Image, live, want string) error {
-	from := s.sources()
-	reason, text := running{
-		system: system{s.facts.TalosVersion, image.Schematic}, installer: live, image: image,
-		lost: losses(image.Names, want, from), mayLose: mayLose(image.Names, from.Install().DropExtensions),
-		untold: s.untold(image),
-	}.refuse(want)
-
-	_, known := imagefactory.Signing(want)
-
-	switch {
-	case reason == v1alpha1.ReasonExtensionsLost && !known, reason == v1alpha1.ReasonUpgradeUnsupported:
-		return nil // what is in it, only its registry knows, and an upgrade to it is refused
-	case reason != "":
-		return failure.Waiting(reason, fmt.Sprintf("nothing is sent to machine %s: %s", s.machine.Name, text), retryImage)
-	}
-
-	return nil
-}
-
-// unfit says what is wrong about the installer that the config of a member names, with the reason of a condition. Both
-// are empty if nothing is, or if the member has not reported what it runs.
-func (s *scope) unfit(image talos.Image, installer string) (reason, text string) {
-	on := s.sources().Install().SecureBoot
-	wants := on != nil && *on
-	runs := running{image: image}
-
-	switch {
-	case s.untold(image):
-		return "", ""
-	case runs.signs(installer), runs.unsigns(installer):
-		return runs.refuse(installer)
-	case wants && image.Signed && !runs.secured():
-		return v1alpha1.ReasonSecureBootOff, "it was installed for Secure Boot, and its firmware does not enforce that, " +
-			"which install.secureBoot asks for: switch Secure Boot on in its firmware, or remove install.secureBoot"
-	case wants && !runs.secured():
-		return v1alpha1.ReasonSecureBootOff, "it runs without Secure Boot, which install.secureBoot asks for: remove " +
-			"install.secureBoot, or replace the machine: wipe it and install it from a medium for Secure Boot"
-	}
-
-	return "", ""
-}
-
-// untold reports whether a node may have more than it has told of what it has booted: what is unknown must not be
-// overwritten. Talos before 1.5 has no security state to tell, nor images for Secure Boot, and counts as having what it
-// lists. A node in a container installs nothing.
-func (s *scope) untold(image talos.Image) bool {
+// isIncomplete reports whether a node may have more than it has reported of what it has booted: what is unknown must not
+// be overwritten. Talos before 1.5 has no security state to report, nor images for Secure Boot, and counts as having
+// what it lists. A node in a container installs nothing.
+func (s *scope) isIncomplete(image talos.Image) bool {
 	version := s.facts.TalosVersion
-	old := upgrade.IsVersion(version) && !imagefactory.Since(version, firstTold)
+	old := upgrade.IsVersion(version) && !imagefactory.Since(version, firstReporting)
 
 	return !image.Told && !old && image.Platform != container
 }
 
-// firstTold is the minor version of Talos 1 that first had a security state, container the platform of a node in a
+// firstReporting is the minor version of Talos 1 that first had a security state, container the platform of a node in a
 // container.
 const (
-	firstTold = 5
-	container = "container"
+	firstReporting = 5
+	container      = "container"
 )
 
 // checkSigning returns why an installer, signed for Secure Boot or not, does not go with the machine or the spec.

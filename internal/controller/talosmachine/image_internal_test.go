@@ -138,7 +138,7 @@ func TestRefuseImage(t *testing.T) {
 		"an old Talos does not say": {running{}, signedImages + iscsi + ":v1.13.9", ""},
 		"a schematic would go":      {running{system: system{"v1.13.8", iscsi}}, stockImage, "drop the extensions"},
 		"it may":                    {running{system: system{"v1.13.8", iscsi}, mayLose: true}, stockImage, ""},
-		"it has not told":           {running{untold: true}, stockImage, "does not report"},
+		"it has not reported":       {running{incomplete: true}, stockImage, "does not report"},
 		"extensions would go":       {running{lost: []string{"gvisor"}}, stockImage, "lose the extensions gvisor,"},
 	} {
 		_, got := c.runs.refuse(c.image)
@@ -177,7 +177,7 @@ func TestRefuseImage(t *testing.T) {
 	}
 }
 
-// TestRefuseInstaller: what is not sent to a member whose config names another installer.
+// TestRefuseInstaller: which installer is not sent to a member whose config names another one.
 func TestRefuseInstaller(t *testing.T) {
 	none, yes := v1alpha1.InstallOptions{}, true
 	with := func(o v1alpha1.ImageOptions) v1alpha1.InstallOptions { return v1alpha1.InstallOptions{ImageOptions: o} }
@@ -194,7 +194,7 @@ func TestRefuseInstaller(t *testing.T) {
 		reason  string
 	}{
 		"plain":                    {none, secured(false), stockImage, ""},
-		"it has not told":          {none, talos.Image{}, stockImage, v1alpha1.ReasonImageUnknown},
+		"it has not reported":      {none, talos.Image{}, stockImage, v1alpha1.ReasonImageUnknown},
 		"not to Secure Boot":       {with(v1alpha1.ImageOptions{SecureBoot: &yes}), secured(false), signedImages + iscsi, v1alpha1.ReasonSecureBootOff},
 		"not from it":              {none, secured(true), stockImage, v1alpha1.ReasonSecureBootMismatch},
 		"another platform":         {none, elsewhere, plainFactory + iscsi, v1alpha1.ReasonPlatformMismatch},
@@ -204,14 +204,15 @@ func TestRefuseInstaller(t *testing.T) {
 		"nobody knows what it has": {v1alpha1.InstallOptions{Image: "mine/installer"}, withSchematic, "mine/installer", ""},
 	} {
 		s := imageScope(c.options, c.runs)
-		if got := failure.Reason(s.refuseInstaller(c.runs, "other/installer", c.want)); got != c.reason {
-			t.Errorf("%s: got %q, want %q", name, got, c.reason)
+		if got := s.refuseInstaller(c.runs, "other/installer", c.want); (got == nil) != (c.reason == "") || got != nil &&
+			(got.reason != c.reason || !strings.HasPrefix(got.message, "machine cp-0 keeps its installer: it ")) {
+			t.Errorf("%s: got %+v, want %q", name, got, c.reason)
 		}
 	}
 }
 
-// TestUnfit: what is wrong about an installer that the config of a member names already.
-func TestUnfit(t *testing.T) {
+// TestCheckNamed: what is wrong about an installer that the config of a member names already.
+func TestCheckNamed(t *testing.T) {
 	yes := true
 	secure := v1alpha1.InstallOptions{ImageOptions: v1alpha1.ImageOptions{SecureBoot: &yes}}
 	off := secured(false)
@@ -224,15 +225,16 @@ func TestUnfit(t *testing.T) {
 		reason, part string
 	}{
 		"nothing is":               {secure, secured(true), signedImages + iscsi, "", ""},
-		"it has not told":          {secure, talos.Image{}, signedImages + iscsi, "", ""},
+		"it has not reported":      {secure, talos.Image{}, signedImages + iscsi, "", ""},
 		"it would not boot":        {v1alpha1.InstallOptions{}, secured(true), stockImage, v1alpha1.ReasonSecureBootMismatch, "boot again"},
 		"it runs without":          {secure, secured(false), signedImages + iscsi, v1alpha1.ReasonSecureBootOff, "replace the machine"},
 		"with one of unknown name": {secure, secured(false), "mine/installer", v1alpha1.ReasonSecureBootOff, "replace the machine"},
 		"its firmware has it off":  {secure, off, signedImages + iscsi, v1alpha1.ReasonSecureBootOff, "on in its firmware"},
 	} {
 		s := imageScope(c.options, c.runs)
-		if reason, text := s.unfit(c.runs, c.image); reason != c.reason || !strings.Contains(text, c.part) {
-			t.Errorf("%s: got %q, %q", name, reason, text)
+		if got := s.checkNamed(c.runs, c.image); (got == nil) != (c.reason == "") || got != nil && (got.reason != c.reason ||
+			!strings.HasPrefix(got.message, "machine cp-0: it ") || !strings.Contains(got.message, c.part)) {
+			t.Errorf("%s: got %+v", name, got)
 		}
 	}
 }

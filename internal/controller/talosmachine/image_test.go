@@ -3,6 +3,7 @@ package talosmachine_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -137,9 +138,9 @@ func TestSchematicTakenAway(t *testing.T) {
 	}
 }
 
-// TestInstallerThatDoesNotFit: a member gets no installer that it would not boot, or that takes extensions away, although
-// Talos would take the config; and its group begins nothing meanwhile.
-func TestInstallerThatDoesNotFit(t *testing.T) {
+// TestRefusedInstaller: a member keeps its installer where it would not boot the one of the spec, or lose extensions,
+// although Talos would take the config. It gets the rest of the spec, and so does its group, which is not up to date.
+func TestRefusedInstaller(t *testing.T) {
 	e := newEnv(t)
 	e.createGroups(1)
 	e.createState()
@@ -152,31 +153,13 @@ func TestInstallerThatDoesNotFit(t *testing.T) {
 		})
 	}
 
-	install := func(name string, edit func(*v1alpha1.InstallOptions)) {
-		change(e, &v1alpha1.TalosMachine{}, name, func(m *v1alpha1.TalosMachine) {
-			m.Spec.Install = &v1alpha1.InstallOptions{}
-			edit(m.Spec.Install)
-		})
-	}
-	refuses := func(name, reason, part string) {
-		t.Helper()
-
-		calls := e.mutations(name)
-		_, res, err := e.pass(name)
-		e.condition(name, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, reason, part)
-
-		if m := e.machine(name); err != nil || res.RequeueAfter == 0 || m.Status.ComparedTo != "" || e.mutations(name) != calls {
-			t.Fatalf("%v, again after %s, compared to %q, %d calls: %s", err, res.RequeueAfter, m.Status.ComparedTo,
-				e.mutations(name)-calls, show(m))
-		}
-	}
 	iscsi := func(o *v1alpha1.InstallOptions) {
 		o.Schematic = &v1alpha1.Schematic{Extensions: []string{"siderolabs/iscsi-tools"}}
 	}
 	secure := func(o *v1alpha1.InstallOptions) { o.SecureBoot = new(true) }
 
-	install("w-0", iscsi)
-	install("w-1", secure)
+	e.install("w-0", iscsi)
+	e.install("w-1", secure)
 	e.bootstrap("cp-0")
 	e.follows("w-0", "it runs the schematic", func(m *v1alpha1.TalosMachine) bool {
 		return m.Status.Image != nil && len(m.Status.Image.Extensions) == 1
@@ -185,35 +168,19 @@ func TestInstallerThatDoesNotFit(t *testing.T) {
 		return m.Status.Image != nil && m.Status.Image.MatchesSpec != nil && *m.Status.Image.MatchesSpec
 	})
 
-	install("w-0", func(o *v1alpha1.InstallOptions) { iscsi(o); secure(o) })
-	refuses("w-0", v1alpha1.ReasonSecureBootOff, "it runs without Secure Boot")
-	install("w-1", func(*v1alpha1.InstallOptions) {})
-	refuses("w-1", v1alpha1.ReasonSecureBootMismatch, "would not boot again")
-	install("w-1", secure)
-	install("w-0", func(o *v1alpha1.InstallOptions) {
+	e.install("w-0", func(o *v1alpha1.InstallOptions) { iscsi(o); secure(o) })
+	e.keepsInstaller("w-0", v1alpha1.ReasonSecureBootOff, "it runs without Secure Boot")
+	e.install("w-1", func(*v1alpha1.InstallOptions) {})
+	e.keepsInstaller("w-1", v1alpha1.ReasonSecureBootMismatch, "would not boot again")
+	e.install("w-1", secure)
+	e.install("w-0", func(o *v1alpha1.InstallOptions) {
 		o.Schematic = &v1alpha1.Schematic{Extensions: []string{"siderolabs/gvisor"}}
 	})
-	refuses("w-0", v1alpha1.ReasonExtensionsLost, "lose the extensions iscsi-tools,")
+	e.keepsInstaller("w-0", v1alpha1.ReasonExtensionsLost, "lose the extensions iscsi-tools,")
 
-	// The other one could begin.
-	e.patchAll(immediate)
-	e.planned("w-1")
-	refuses("w-0", v1alpha1.ReasonExtensionsLost, "iscsi-tools")
-
-	cp, w := &v1alpha1.TalosControlPlane{}, &v1alpha1.TalosWorker{}
-	e.Get(cp, cluster)
-	e.Get(w, group)
-
-	out, err := rollout.Assess(rollout.Input{
-		Machines: []v1alpha1.TalosMachine{*e.machine("w-0"), *e.machine("w-1")}, ControlPlane: cp, Worker: w, Now: e.Clock.Now(),
-	})
-	if err != nil || len(out.Ready) > 0 || out.Plan == nil || out.Plan.Phase != v1alpha1.PlanWaiting {
-		t.Errorf("%v: the group begins %+v with the plan %+v", err, out.Ready, out.Plan)
-	}
-
-	install("w-0", iscsi)
+	e.restIsSent()
+	e.install("w-0", iscsi)
 	e.follows("w-0", "it goes on", upToDate)
-	e.follows("w-1", "it goes on", upToDate)
 
 	// Its config names the signed installer already, and stays as it is.
 	e.nodes["w-1"].SetSecureBoot(false)
@@ -228,6 +195,78 @@ func TestInstallerThatDoesNotFit(t *testing.T) {
 
 	if m := e.machine("w-1"); m.Status.ComparedTo == "" || m.Status.Change != nil {
 		t.Errorf("nothing else can be changed: %s", show(m))
+	}
+}
+
+// install sets what a machine is installed with.
+func (e *env) install(name string, edit func(*v1alpha1.InstallOptions)) {
+	e.Helper()
+	change(e, &v1alpha1.TalosMachine{}, name, func(m *v1alpha1.TalosMachine) {
+		m.Spec.Install = &v1alpha1.InstallOptions{}
+		edit(m.Spec.Install)
+	})
+}
+
+// groups are the objects that the machines of the group are compared to.
+func (e *env) groups() (*v1alpha1.TalosControlPlane, *v1alpha1.TalosWorker) {
+	e.Helper()
+
+	cp, w := &v1alpha1.TalosControlPlane{}, &v1alpha1.TalosWorker{}
+	e.Get(cp, cluster)
+	e.Get(w, group)
+
+	return cp, w
+}
+
+// keepsInstaller: a worker is compared to its spec, and its installer alone is refused, so that nothing is left to send.
+func (e *env) keepsInstaller(name, reason, part string) {
+	e.Helper()
+
+	calls := e.mutations(name)
+	m, _, err := e.pass(name)
+	cp, w := e.groups()
+	e.condition(name, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, reason, part)
+	e.condition(name, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady, "")
+
+	if err != nil || m.Status.ComparedTo != rollout.ComparedTo(cp, w, m) || m.Status.Change != nil || e.mutations(name) != calls {
+		e.Fatalf("%v, compared to %q, %d calls: %s", err, m.Status.ComparedTo, e.mutations(name)-calls, show(m))
+	}
+}
+
+// restIsSent: the machine that keeps its installer, and the other one of its group, get a patch. The group is not up to
+// date then.
+func (e *env) restIsSent() {
+	e.Helper()
+	e.patchAll(immediate)
+
+	for _, name := range []string{"w-0", "w-1"} {
+		if c := e.planned(name); len(c.Fields) != 1 || c.Fields[0].Field != "machine.nodeLabels.shelf" {
+			e.Errorf("%s gets %+v", name, c.Fields)
+		}
+	}
+
+	machines := func() []v1alpha1.TalosMachine { return []v1alpha1.TalosMachine{*e.machine("w-0"), *e.machine("w-1")} }
+	cp, w := e.groups()
+
+	out, err := rollout.Assess(rollout.Input{Machines: machines(), ControlPlane: cp, Worker: w, Now: e.Clock.Now()})
+	if err != nil || len(out.Ready) != 2 {
+		e.Errorf("%v: the group begins %+v with the plan %+v", err, out.Ready, out.Plan)
+	}
+
+	for _, name := range []string{"w-0", "w-1"} {
+		e.grant(name, false)
+		e.until(name, "it has the patch", func(m *v1alpha1.TalosMachine) bool { return m.Status.Change == nil })
+	}
+
+	if !e.runs("w-0", "seven") || !e.runs("w-0", e.machine("w-0").Status.Image.Schematic) || !upToDate(e.machine("w-1")) {
+		e.Errorf("the patch is missing, or another installer is there: %s", show(e.machine("w-1")))
+	}
+
+	e.keepsInstaller("w-0", v1alpha1.ReasonExtensionsLost, "iscsi-tools")
+
+	status, reason, message := rollout.Report(cp, w, nil, 2, machines())
+	if status != metav1.ConditionFalse || reason != v1alpha1.ReasonExtensionsLost || !strings.Contains(message, "w-0") {
+		e.Errorf("the group is up to date: %s, %s: %s", status, reason, message)
 	}
 }
 

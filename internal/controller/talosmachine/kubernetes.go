@@ -18,7 +18,7 @@ import (
 func (s *scope) keepVersions(rendered []byte) error {
 	var err error
 
-	may := machineconfig.Released{Talos: s.upgraded()}
+	may := machineconfig.Released{Talos: s.upgraded(), KeepInstaller: s.keepsInstaller}
 	if s.want, s.kept, err = machineconfig.KeepImageTags(s.live, rendered, may); err != nil {
 		return err
 	}

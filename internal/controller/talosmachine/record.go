@@ -25,7 +25,7 @@ func (s *scope) noteCompared() {
 // too. What differs is recorded with the change, once the machine is no longer paused.
 func noteEqual(_ context.Context, s *scope) (ctrl.Result, error) {
 	st := &s.machine.Status
-	same := s.systems == nil || s.systems.want == s.systems.live && !s.systems.untold
+	same := s.systems == nil || s.systems.want == s.systems.live && !s.systems.incomplete
 
 	if s.compared && s.unsourced == nil && s.diff.Equal() && same && st.Change == nil && st.Intent == nil {
 		s.noteCompared()

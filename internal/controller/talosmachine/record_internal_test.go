@@ -27,7 +27,7 @@ func TestNoteEqual(t *testing.T) {
 		"a step has begun":  {func(s *scope) { s.machine.Status.Intent = &v1alpha1.MachineIntent{} }, false},
 		"to be upgraded":    {func(s *scope) { s.systems = &systems{want: system{version: "v1.13.10"}} }, false},
 		"nothing to be had": {func(s *scope) { s.systems = &systems{} }, true},
-		"untold":            {func(s *scope) { s.systems = &systems{untold: true} }, false},
+		"it reports later":  {func(s *scope) { s.systems = &systems{incomplete: true} }, false},
 	} {
 		s := newScope(&v1alpha1.TalosMachine{}, time.Unix(100, 0))
 		s.controlPlane, s.compared = &v1alpha1.TalosControlPlane{}, true

@@ -101,10 +101,11 @@ type comparison struct {
 	installer string
 	// systems are what the node runs and should run; nil if that was not compared.
 	systems *systems
-	// misfit is what is wrong about the installer that the machine's config names already; nil if nothing is. unheard: the
-	// machine has not reported all that this depends on, and is asked again.
-	misfit  error
-	unheard bool
+	// refused is what is wrong about the installer of the spec for this machine; nil if nothing is. keepsInstaller: its
+	// config keeps the one that it names. incomplete: the machine has not reported all that this depends on, and is queried
+	// again.
+	refused                    *refusal
+	keepsInstaller, incomplete bool
 	// kept are images whose versions differ from those of the spec.
 	kept []machineconfig.Change
 	// images of Kubernetes that the live configuration names.

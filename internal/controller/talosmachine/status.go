@@ -296,8 +296,8 @@ func setUpToDate(s *scope, err error, set condition.Set) {
 		set.False(v1alpha1.ConditionUpToDate, changeReasons[c.Phase], changeMessage(c)+s.systems.notReverted())
 	case s.unsourced != nil:
 		set.False(v1alpha1.ConditionUpToDate, failure.Reason(s.unsourced), failure.Message(s.unsourced))
-	case s.misfit != nil:
-		set.False(v1alpha1.ConditionUpToDate, failure.Reason(s.misfit), failure.Message(s.misfit))
+	case s.refused != nil:
+		set.False(v1alpha1.ConditionUpToDate, s.refused.reason, s.refused.message)
 	case s.systems.verdict(c) != "":
 		set.False(v1alpha1.ConditionUpToDate, s.systems.verdict(c), s.systems.explain(c))
 	case s.diff.Equal() && s.reverting:

@@ -14,9 +14,9 @@ import (
 // system is an operating system: what a node runs, or should.
 type system struct{ version, schematic string }
 
-// mayChange reports whether the systems are compared again although nothing reports a change: a node tells later what
-// it has not told yet.
-func (o *systems) mayChange() bool { return o != nil && o.untold }
+// mayChange reports whether the systems are compared again although nothing reports a change: a node reports later what
+// it has not reported yet.
+func (o *systems) mayChange() bool { return o != nil && o.incomplete }
 
 func (o system) hash() string { return upgrade.SystemHash(o.version, o.schematic) }
 
@@ -29,8 +29,8 @@ type running struct {
 	// lost are extensions of it that the installer of the spec does not have; mayLose if the spec lets all that run go.
 	lost    []string
 	mayLose bool
-	// untold: it may have more than it has told.
-	untold bool
+	// incomplete: it may have more than it has reported.
+	incomplete bool
 }
 
 // systems are the operating systems that a comparison found.
@@ -44,8 +44,8 @@ type systems struct {
 	refused string
 	// reverting: what the cluster is upgraded to is not desired on this machine, because it was rolled back.
 	reverting bool
-	// untold: the node may have more than it has told, and is asked again.
-	untold bool
+	// incomplete: the node may have more than it has reported, and is asked again.
+	incomplete bool
 }
 
 // runs returns the hash of the system that runs; empty if none was compared.

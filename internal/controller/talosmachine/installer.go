@@ -1,0 +1,113 @@
+package talosmachine
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/imagefactory"
+	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/talos"
+)
+
+// refusal is why a member does not have the installer of the spec, or should not have it: the reason and the message of
+// a condition.
+type refusal struct{ reason, message string }
+
+// checkInstaller finds out whether a member can take the installer of the spec. Where it cannot, its config keeps the one
+// that it names: the next upgrade would use the other one, also an upgrade that the operator does not begin. The rest of
+// the spec does not depend on the installer and is sent, so that one machine does not keep its group from changes. A
+// member whose config names that installer already is told what is wrong about it.
+func (r *Reconciler) checkInstaller(ctx context.Context, s *scope) error {
+	live, err := machineconfig.InstallImage(s.live)
+	if err != nil {
+		return fmt.Errorf("reading the live config of %s: %w", s.machine.Name, err)
+	}
+
+	want := machineconfig.Released{Talos: s.upgraded()}.Installer(live, s.image)
+	if want == "" {
+		return nil
+	}
+
+	replaces := !machineconfig.SameRepository(live, want)
+	if !replaces && !s.concernsSecureBoot(want) {
+		return nil
+	}
+
+	node, err := r.node(ctx, s)
+	if err != nil {
+		return err
+	}
+
+	image, err := r.imageOf(ctx, s, node)
+	if err != nil {
+		return err
+	}
+
+	if s.incomplete = s.isIncomplete(image); s.incomplete {
+		s.lookSoon(retryImage)
+	}
+
+	found := s.checkNamed(image, want)
+	if replaces {
+		found = s.refuseInstaller(image, live, want)
+	}
+
+	s.refused, s.keepsInstaller = found, replaces && found != nil
+
+	return nil
+}
+
+// concernsSecureBoot reports whether Secure Boot is asked for, is in the name of an installer, or is what the machine
+// was last seen to run with.
+func (s *scope) concernsSecureBoot(installer string) bool {
+	signed, _ := imagefactory.Signing(installer)
+	on := s.sources().Install().SecureBoot
+	last := s.machine.Status.Image
+
+	return signed || on != nil && *on || last != nil && last.SecureBoot != nil && *last.SecureBoot
+}
+
+// refuseInstaller says why a member whose config names another installer keeps that; nil if it takes the desired one.
+func (s *scope) refuseInstaller(image talos.Image, live, want string) *refusal {
+	reason, text := s.running(image, live, want).refuse(want)
+
+	_, known := imagefactory.Signing(want)
+
+	switch {
+	case reason == v1alpha1.ReasonExtensionsLost && !known, reason == v1alpha1.ReasonUpgradeUnsupported:
+		return nil // what is in it, only its registry knows, and an upgrade to it is refused
+	case reason != "":
+		return &refusal{reason, fmt.Sprintf("machine %s keeps its installer: %s", s.machine.Name, text)}
+	}
+
+	return nil
+}
+
+// checkNamed says what is wrong about the installer that the config of a member names; nil if nothing is, or if the
+// member has not reported what it runs.
+func (s *scope) checkNamed(image talos.Image, installer string) *refusal {
+	on := s.sources().Install().SecureBoot
+	asked := on != nil && *on
+	runs := running{image: image}
+
+	var reason, text string
+
+	switch {
+	case s.isIncomplete(image):
+	case runs.signs(installer), runs.unsigns(installer):
+		reason, text = runs.refuse(installer)
+	case asked && image.Signed && !runs.secured():
+		reason, text = v1alpha1.ReasonSecureBootOff, "it was installed for Secure Boot, and its firmware does not enforce "+
+			"that, which install.secureBoot asks for: switch Secure Boot on in its firmware, or remove install.secureBoot"
+	case asked && !runs.secured():
+		reason, text = v1alpha1.ReasonSecureBootOff, "it runs without Secure Boot, which install.secureBoot asks for: "+
+			"remove install.secureBoot, or replace the machine: wipe it and install it from a medium for Secure Boot"
+	}
+
+	if reason == "" {
+		return nil
+	}
+
+	return &refusal{reason, fmt.Sprintf("machine %s: %s", s.machine.Name, text)}
+}
