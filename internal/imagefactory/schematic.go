@@ -9,6 +9,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strings"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -79,4 +80,28 @@ func (s *Schematic) ID() (string, error) {
 	sum := sha256.Sum256(raw)
 
 	return hex.EncodeToString(sum[:]), nil
+}
+
+// plainID is the ID of the schematic that adds nothing.
+const plainID = "376567988ad370138ad8b2698212367b8edcb69b5fd68c80be1f2ec7d603b4ba"
+
+// HasOverlay reports whether the schematic with an ID has an overlay, which a single-board computer needs to boot. known
+// is false unless the text is that of the ID: then nothing but the ID is known of the schematic.
+func HasOverlay(id, text string) (has, known bool) {
+	if id == plainID {
+		return false, true
+	}
+
+	sum := sha256.Sum256([]byte(text))
+	if hex.EncodeToString(sum[:]) != id {
+		return false, false
+	}
+
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "overlay:") { // what is below other fields is indented
+			return true, true
+		}
+	}
+
+	return false, true
 }

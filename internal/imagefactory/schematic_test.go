@@ -205,3 +205,41 @@ func TestLost(t *testing.T) {
 		}
 	}
 }
+
+// TestHasOverlay: a schematic tells of its overlay if its text is that of its ID, and the one that adds nothing has none.
+func TestHasOverlay(t *testing.T) {
+	board := &imagefactory.Schematic{Overlay: &imagefactory.Overlay{Image: "siderolabs/sbc-raspberrypi", Name: "rpi_generic"}}
+	embedded := &imagefactory.Schematic{Customization: imagefactory.Customization{
+		EmbeddedMachineConfiguration: "a: b\noverlay: none\n",
+	}}
+
+	for name, c := range map[string]struct {
+		of         *imagefactory.Schematic
+		lies       bool
+		has, known bool
+	}{
+		"an overlay":           {board, false, true, true},
+		"extensions":           {extensions("siderolabs/gvisor"), false, false, true},
+		"the word in a config": {embedded, false, false, true},
+		"another text":         {board, true, false, false},
+		"nothing":              {&imagefactory.Schematic{}, true, false, true},
+	} {
+		text, err := c.of.Text()
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		id, err := c.of.ID()
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if c.lies {
+			text = nil
+		}
+
+		if has, known := imagefactory.HasOverlay(id, string(text)); has != c.has || known != c.known {
+			t.Errorf("%s: %t, known %t", name, has, known)
+		}
+	}
+}

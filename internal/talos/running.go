@@ -22,13 +22,17 @@ const (
 const (
 	maxExtensions, maxExtensionName = 64, 128
 	maxSchematic                    = 64
-	maxPlatform                     = 32
+	// A text that is cut would not be that of its ID.
+	maxSchematicText = 4096
+	maxPlatform      = 32
 )
 
 // Extensions of the image that a node runs.
 type Extensions struct {
 	// Schematic is the ID of the image factory schematic; empty for an image from another source.
 	Schematic string
+	// SchematicText is the schematic itself; empty if the node does not show it, as before Talos 1.7, or if it is long.
+	SchematicText string
 	// Names of the system extensions, sorted, at most 64.
 	Names []string
 	// refused: the node does not list them for this client.
@@ -130,6 +134,10 @@ func readExtensions(ctx context.Context, c *talosclient.Client) (Extensions, err
 		switch meta := e.TypedSpec().Metadata; meta.Name {
 		case schematicExtension:
 			out.Schematic = clip(text.Name(meta.Version), maxSchematic)
+
+			if len(meta.ExtraInfo) <= maxSchematicText {
+				out.SchematicText = meta.ExtraInfo
+			}
 		case modulesExtension, configExtension:
 		default:
 			out.Names = append(out.Names, clip(text.Name(meta.Name), maxExtensionName))

@@ -2,6 +2,7 @@ package talos
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/cosi-project/runtime/pkg/resource"
@@ -51,4 +52,22 @@ func TestTold(t *testing.T) {
 
 	read("all of it", shown, true, 1)
 	read("not for this client", denying{shown}, false, 0)
+}
+
+// TestSchematicText: what is in a schematic is kept if the node shows all of it.
+func TestSchematicText(t *testing.T) {
+	for name, c := range map[string]struct{ shown, want string }{
+		"shown": {"customization: {}\n", "customization: {}\n"}, "long": {strings.Repeat("a", maxSchematicText+1), ""},
+	} {
+		node, one := state.WrapCore(namespaced.NewState(inmem.Build)), runtime.NewExtensionStatus(runtime.NamespaceName, "0")
+		one.TypedSpec().Metadata.Name, one.TypedSpec().Metadata.ExtraInfo = schematicExtension, c.shown
+
+		if err := node.Create(t.Context(), one); err != nil {
+			t.Fatal(err)
+		}
+
+		if got, err := readImage(t.Context(), &talosclient.Client{COSI: node}); err != nil || got.SchematicText != c.want {
+			t.Errorf("%s: %q, %v", name, got.SchematicText, err)
+		}
+	}
 }

@@ -144,16 +144,17 @@ func (o *systems) follow(cp *v1alpha1.TalosControlPlane, m *v1alpha1.TalosMachin
 
 	// A schematic comes, and goes, with a version, or once nothing else is left.
 	id := machineconfig.Schematic(image)
-	if turn && (step || o.live.version == cp.Spec.TalosVersion) && (id != "" || runs.drops(image)) {
+	if turn && (step || o.live.version == cp.Spec.TalosVersion) && (id != "" || runs.drops(image, step)) {
 		o.want.schematic = id
 	}
 }
 
-// drops reports whether an installer takes the schematic away from what runs, and may.
-func (o running) drops(image string) bool {
+// drops reports whether an installer takes the schematic away from what runs, and may. One without which nothing is
+// lost goes with a version: by itself it is no reason to reboot a machine.
+func (o running) drops(image string, withVersion bool) bool {
 	_, known := imagefactory.Signing(image)
 
-	return o.replaces(image) && known && o.mayLose
+	return o.replaces(image) && known && (o.mayLose || withVersion && o.isBare())
 }
 
 // replaces reports whether an installer without schematic is that of the Talos project, or comes from elsewhere than
@@ -190,16 +191,44 @@ func (o *systems) choose(spec string, runs running, image string) {
 }
 
 // refuse says why what runs must not be replaced by an installer, with the reason of a condition: what would be lost,
-// or that the machine would not boot again. Both are empty if it may be.
+// that the machine would not boot again, or what is unknown. Both are empty if it may be. What is known to be wrong
+// comes first, so that the reason is the same before and after the machine has reported the rest.
 func (o running) refuse(image string) (reason, text string) {
 	_, known := imagefactory.Signing(image)
 	replaces := o.schematic != "" && o.replaces(image)
 
+	if reason, text = o.refuseSigning(image); reason != "" {
+		return reason, text
+	}
+
 	switch {
+	case otherPlatform(o.image.Platform, image) != "":
+		return v1alpha1.ReasonPlatformMismatch, fmt.Sprintf("it runs on the platform %s, and %s is for %s, so it would lose "+
+			"its network: set install.platform", o.image.Platform, image, otherPlatform(o.image.Platform, image))
+	case len(o.lost) > 0:
+		return v1alpha1.ReasonExtensionsLost, fmt.Sprintf("it would lose the extensions %s, which %s does not have: add "+
+			"them to install.schematic, or name them in install.dropExtensions", strings.Join(o.lost, ", "), image)
+	case replaces && !o.mayLose && len(o.image.Names) > 0:
+		return v1alpha1.ReasonExtensionsLost, fmt.Sprintf("it would lose the extensions %s of the schematic %s, which %s "+
+			"does not have: set the installer image of the factory with that schematic, or another one, or name the "+
+			"extensions in install.dropExtensions", strings.Join(o.image.Names, ", "), o.schematic, image)
 	case o.incomplete:
-		return v1alpha1.ReasonImageUnknown, "it does not report whether it runs with Secure Boot and which extensions it " +
-			"has, so that it is unknown what another installer would take away: it is queried again; if it never reports " +
-			"that, reboot it"
+		return v1alpha1.ReasonImageUnknown, o.unreported() + ", so that it is unknown what another installer would take " +
+			"away: it is queried again; if it never reports that, reboot it"
+	case replaces && !o.mayLose && !o.isBare():
+		return o.refuseOverlay(image)
+	case replaces && !known:
+		return v1alpha1.ReasonUpgradeUnsupported, fmt.Sprintf("it runs the schematic %s, and the name of %s does not "+
+			"contain one, so it could not be told whether the upgrade succeeded: set an installer of a factory, or that of "+
+			"the Talos project", o.schematic, image)
+	}
+
+	return "", ""
+}
+
+// refuseSigning says why the firmware of the machine, or what it was installed for, does not go with an installer.
+func (o running) refuseSigning(image string) (reason, text string) {
+	switch {
 	case o.unsigns(image) && o.secured():
 		return v1alpha1.ReasonSecureBootMismatch, fmt.Sprintf("it boots with Secure Boot, and %s is not signed for that, so "+
 			"it would not boot again: set install.secureBoot, or name the installer whose name ends with -secureboot", image)
@@ -211,21 +240,38 @@ func (o running) refuse(image string) (reason, text string) {
 		return v1alpha1.ReasonSecureBootOff, fmt.Sprintf("it runs without Secure Boot, and %s is for machines with it: "+
 			"Talos cannot be changed from one to the other by an upgrade; remove install.secureBoot, or replace the machine: "+
 			"wipe it and install it from a medium for Secure Boot", image)
-	case otherPlatform(o.image.Platform, image) != "":
-		return v1alpha1.ReasonPlatformMismatch, fmt.Sprintf("it runs on the platform %s, and %s is for %s, so it would lose "+
-			"its network: set install.platform", o.image.Platform, image, otherPlatform(o.image.Platform, image))
-	case replaces && !o.mayLose:
-		return v1alpha1.ReasonExtensionsLost, fmt.Sprintf("it runs the schematic %s, and %s would drop the extensions in "+
-			"it: set the installer image of the factory with that schematic, or another one, or install.dropExtensions to "+
-			"[\"*\"]", o.schematic, image)
-	case replaces && !known:
-		return v1alpha1.ReasonUpgradeUnsupported, fmt.Sprintf("it runs the schematic %s, and the name of %s does not "+
-			"contain one, so it could not be told whether the upgrade succeeded: set an installer of a factory, or that of "+
-			"the Talos project", o.schematic, image)
-	case len(o.lost) > 0:
-		return v1alpha1.ReasonExtensionsLost, fmt.Sprintf("it would lose the extensions %s, which %s does not have: add "+
-			"them to install.schematic, or name them in install.dropExtensions", strings.Join(o.lost, ", "), image)
 	}
 
 	return "", ""
+}
+
+// unreported says what an incomplete report of a machine lacks.
+func (o running) unreported() string {
+	if o.image.SecureBoot != nil {
+		return "it does not report which extensions it has"
+	}
+
+	return "it does not report whether it runs with Secure Boot and which extensions it has"
+}
+
+// refuseOverlay says why a schematic without extensions is not taken away: the overlay of a single-board computer, or
+// that it is unknown whether there is one.
+func (o running) refuseOverlay(image string) (reason, text string) {
+	if overlay, _ := imagefactory.HasOverlay(o.schematic, o.image.SchematicText); overlay {
+		return v1alpha1.ReasonExtensionsLost, fmt.Sprintf("it would lose the overlay of the schematic %s, without which a "+
+			"single-board computer does not boot, and which %s does not have: set the installer image of the factory with "+
+			"that schematic, or install.dropExtensions to [\"*\"]", o.schematic, image)
+	}
+
+	return v1alpha1.ReasonImageUnknown, fmt.Sprintf("it has no extensions and does not report what else is in its schematic "+
+		"%s, such as the overlay of a single-board computer, which %s does not have: set the installer image of the factory "+
+		"with that schematic, or install.dropExtensions to [\"*\"] if nothing of it is needed", o.schematic, image)
+}
+
+// isBare reports whether a machine loses nothing that it needs with its schematic: it has no extension, and its
+// schematic is known to have no overlay. Kernel arguments come with an installer, and go with it.
+func (o running) isBare() bool {
+	overlay, known := imagefactory.HasOverlay(o.schematic, o.image.SchematicText)
+
+	return !o.incomplete && len(o.image.Names) == 0 && known && !overlay
 }

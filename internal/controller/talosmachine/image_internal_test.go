@@ -7,6 +7,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/failure"
+	"github.com/talos-operator/talos-operator/internal/imagefactory"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
@@ -27,6 +28,31 @@ func imageScope(o v1alpha1.InstallOptions, runs talos.Image) *scope {
 
 func names(of ...string) talos.Image {
 	return talos.Image{Told: true, Extensions: talos.Extensions{Names: of}}
+}
+
+// plain is the ID of the schematic that adds nothing.
+const plain = "376567988ad370138ad8b2698212367b8edcb69b5fd68c80be1f2ec7d603b4ba"
+
+// kernelArguments and overlaid are schematics without extensions.
+var (
+	kernelArguments = &imagefactory.Schematic{Customization: imagefactory.Customization{ExtraKernelArgs: []string{"console=ttyS1"}}}
+	overlaid        = &imagefactory.Schematic{Overlay: &imagefactory.Overlay{Image: "siderolabs/sbc-raspberrypi", Name: "rpi_generic"}}
+)
+
+// described is a machine that shows its schematic, and has no extensions.
+func described(t *testing.T, s *imagefactory.Schematic) (id string, image talos.Image) {
+	t.Helper()
+
+	text, err := s.Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if id, err = s.ID(); err != nil {
+		t.Fatal(err)
+	}
+
+	return id, talos.Image{Told: true, Extensions: talos.Extensions{Schematic: id, SchematicText: string(text)}}
 }
 
 func secured(on bool) talos.Image { return talos.Image{Told: true, SecureBoot: &on} }
@@ -111,6 +137,14 @@ func TestNeverTold(t *testing.T) {
 
 // TestRefuseImage: which installer does not replace what runs.
 func TestRefuseImage(t *testing.T) {
+	of := func(s *imagefactory.Schematic, more ...string) running {
+		id, image := described(t, s)
+		image.Names = more
+
+		return running{system: system{"v1.13.8", id}, image: image}
+	}
+	extended := names("gvisor")
+	extended.SecureBoot = new(false)
 	signed := secured(false)
 	signed.Signed = true
 
@@ -136,10 +170,24 @@ func TestRefuseImage(t *testing.T) {
 		"of any platform":           {running{image: talos.Image{Platform: "nocloud"}}, stockImage, ""},
 		"in a container":            {running{image: talos.Image{Platform: "container"}}, plainFactory + iscsi + ":v1.13.9", ""},
 		"an old Talos does not say": {running{}, signedImages + iscsi + ":v1.13.9", ""},
-		"a schematic would go":      {running{system: system{"v1.13.8", iscsi}}, stockImage, "drop the extensions"},
+		"a schematic would go":      {running{system: system{"v1.13.8", iscsi}, image: names("iscsi-tools")}, stockImage, "lose the extensions iscsi-tools of the"},
 		"it may":                    {running{system: system{"v1.13.8", iscsi}, mayLose: true}, stockImage, ""},
 		"it has not reported":       {running{incomplete: true}, stockImage, "does not report"},
 		"extensions would go":       {running{lost: []string{"gvisor"}}, stockImage, "lose the extensions gvisor,"},
+		"it lists no extensions":    {running{incomplete: true, image: extended}, stockImage, "does not report which extensions it has,"},
+		"one is known to be lost":   {running{incomplete: true, lost: []string{"gvisor"}}, stockImage, "lose the extensions gvisor,"},
+		"so is a schematic": {
+			running{system: system{"v1.13.8", iscsi}, incomplete: true, image: extended}, stockImage, "lose the extensions gvisor of the",
+		},
+		"it boots with Secure Boot":     {running{incomplete: true, image: secured(true)}, stockImage, "not boot again"},
+		"it is on another platform":     {running{incomplete: true, image: talos.Image{Platform: "aws"}}, plainFactory + iscsi, "is for metal"},
+		"a schematic that adds nothing": {running{system: system{"v1.13.8", plain}}, stockImage, ""},
+		"it may have more":              {running{system: system{"v1.13.8", plain}, incomplete: true}, stockImage, "does not report whether"},
+		"one of kernel arguments":       {of(kernelArguments), stockImage, ""},
+		"and an extension":              {of(kernelArguments, "mine"), stockImage, "lose the extensions mine of the"},
+		"one of an overlay":             {of(overlaid), stockImage, "lose the overlay of the schematic"},
+		"one that it does not show":     {running{system: system{"v1.13.8", iscsi}}, stockImage, "does not report what else is in its schematic"},
+		"to an unknown installer":       {of(kernelArguments), "mine/installer:v1.13.9", "does not contain one"},
 	} {
 		_, got := c.runs.refuse(c.image)
 		if !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
@@ -186,6 +234,7 @@ func TestRefuseInstaller(t *testing.T) {
 	withSchematic.Schematic = iscsi
 	elsewhere := secured(false)
 	elsewhere.Platform = "nocloud"
+	_, board := described(t, overlaid)
 
 	for name, c := range map[string]struct {
 		options v1alpha1.InstallOptions
@@ -193,15 +242,20 @@ func TestRefuseInstaller(t *testing.T) {
 		want    string
 		reason  string
 	}{
-		"plain":                    {none, secured(false), stockImage, ""},
-		"it has not reported":      {none, talos.Image{}, stockImage, v1alpha1.ReasonImageUnknown},
-		"not to Secure Boot":       {with(v1alpha1.ImageOptions{SecureBoot: &yes}), secured(false), signedImages + iscsi, v1alpha1.ReasonSecureBootOff},
-		"not from it":              {none, secured(true), stockImage, v1alpha1.ReasonSecureBootMismatch},
-		"another platform":         {none, elsewhere, plainFactory + iscsi, v1alpha1.ReasonPlatformMismatch},
-		"extensions":               {none, withoutSchematic, stockImage, v1alpha1.ReasonExtensionsLost},
-		"a schematic":              {none, withSchematic, stockImage, v1alpha1.ReasonExtensionsLost},
-		"which may go":             {with(v1alpha1.ImageOptions{DropExtensions: []string{"*"}}), withSchematic, stockImage, ""},
-		"nobody knows what it has": {v1alpha1.InstallOptions{Image: "mine/installer"}, withSchematic, "mine/installer", ""},
+		"plain":                     {none, secured(false), stockImage, ""},
+		"it has not reported":       {none, talos.Image{}, stockImage, v1alpha1.ReasonImageUnknown},
+		"not to Secure Boot":        {with(v1alpha1.ImageOptions{SecureBoot: &yes}), secured(false), signedImages + iscsi, v1alpha1.ReasonSecureBootOff},
+		"not from it":               {none, secured(true), stockImage, v1alpha1.ReasonSecureBootMismatch},
+		"another platform":          {none, elsewhere, plainFactory + iscsi, v1alpha1.ReasonPlatformMismatch},
+		"extensions":                {none, withoutSchematic, stockImage, v1alpha1.ReasonExtensionsLost},
+		"a schematic":               {none, withSchematic, stockImage, v1alpha1.ReasonExtensionsLost},
+		"one that adds nothing":     {none, talos.Image{Told: true, Extensions: talos.Extensions{Schematic: plain}}, stockImage, ""},
+		"one that it does not show": {none, talos.Image{Told: true, Extensions: talos.Extensions{Schematic: iscsi}}, stockImage, v1alpha1.ReasonImageUnknown},
+		"an overlay":                {none, board, stockImage, v1alpha1.ReasonExtensionsLost},
+		"an unknown installer":      {v1alpha1.InstallOptions{Image: "mine/installer"}, board, "mine/installer", ""},
+		"and it has not reported":   {v1alpha1.InstallOptions{Image: "mine/installer"}, talos.Image{}, "mine/installer", ""},
+		"which may go":              {with(v1alpha1.ImageOptions{DropExtensions: []string{"*"}}), withSchematic, stockImage, ""},
+		"nobody knows what it has":  {v1alpha1.InstallOptions{Image: "mine/installer"}, withSchematic, "mine/installer", ""},
 	} {
 		s := imageScope(c.options, c.runs)
 		if got := s.refuseInstaller(c.runs, "other/installer", c.want); (got == nil) != (c.reason == "") || got != nil &&
@@ -329,5 +383,24 @@ func TestSchematicGoes(t *testing.T) {
 
 	if f := got.fields(); len(f) != 2 || f[1].Old != iscsi || f[1].New != "" {
 		t.Errorf("it says %+v", f)
+	}
+}
+
+// TestBareSchematicGoes: a schematic without which nothing is lost goes with another version, and is by itself no reason
+// to reboot a machine.
+func TestBareSchematicGoes(t *testing.T) {
+	cp := &v1alpha1.TalosControlPlane{}
+	cp.Spec.TalosVersion, cp.Spec.Upgrade = "v1.13.9", &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeAutomatic}
+	id, image := described(t, kernelArguments)
+
+	for version, want := range map[string]system{"v1.13.8": {"v1.13.9", ""}, "v1.13.9": {"v1.13.9", id}} {
+		cp.Status.Upgrade = &v1alpha1.UpgradeStatus{TalosVersion: "v1.13.9"}
+
+		got := compareSystems(cp, &v1alpha1.TalosMachine{}, running{
+			system: system{version, id}, installer: plainFactory + id + ":" + version, image: image,
+		}, stockImage)
+		if got.want != want || got.refused != "" {
+			t.Errorf("%s: %+v", version, got)
+		}
 	}
 }

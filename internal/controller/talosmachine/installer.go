@@ -70,18 +70,16 @@ func (s *scope) concernsSecureBoot(installer string) bool {
 
 // refuseInstaller says why a member whose config names another installer keeps that; nil if it takes the desired one.
 func (s *scope) refuseInstaller(image talos.Image, live, want string) *refusal {
-	reason, text := s.running(image, live, want).refuse(want)
-
-	_, known := imagefactory.Signing(want)
-
-	switch {
-	case reason == v1alpha1.ReasonExtensionsLost && !known, reason == v1alpha1.ReasonUpgradeUnsupported:
+	if _, known := imagefactory.Signing(want); !known {
 		return nil // what is in it, only its registry knows, and an upgrade to it is refused
-	case reason != "":
-		return &refusal{reason, fmt.Sprintf("machine %s keeps its installer: %s", s.machine.Name, text)}
 	}
 
-	return nil
+	reason, text := s.running(image, live, want).refuse(want)
+	if reason == "" {
+		return nil
+	}
+
+	return &refusal{reason, fmt.Sprintf("machine %s keeps its installer: %s", s.machine.Name, text)}
 }
 
 // checkNamed says what is wrong about the installer that the config of a member names; nil if nothing is, or if the

@@ -80,7 +80,7 @@ func TestCompareSystems(t *testing.T) {
 			system{"v1.13.8", a},
 			step("v1.13.9", true), true, factory(a, "v1.13.8"), stock + "v1.13.9",
 			system{"v1.13.8", a},
-			stock + "v1.13.9", factory(a, "v1.13.8"), "drop the extensions",
+			stock + "v1.13.9", factory(a, "v1.13.8"), "lose the extensions gvisor of the schematic",
 		},
 		"the image of another version": {
 			system{"v1.13.8", ""},
@@ -133,7 +133,7 @@ func TestCompareSystems(t *testing.T) {
 			m.Spec.WorkerRef = &v1alpha1.ObjectReference{Name: "group"}
 		}
 
-		got := compareSystems(cp, m, running{system: c.runs, installer: c.live}, c.image)
+		got := compareSystems(cp, m, running{system: c.runs, installer: c.live, image: names("gvisor")}, c.image)
 		if got.want != c.want || got.image != c.install || got.old != c.old || !strings.Contains(got.refused, c.refused) ||
 			(got.refused == "") != (c.refused == "") {
 			t.Errorf("%s: %+v", name, got)
