@@ -46,22 +46,33 @@ func (b *booted) forget(key string) {
 	delete(b.last, key)
 }
 
-// imageOf returns what a member has booted. It is asked once in each boot; one that has not told all of it yet is asked
-// again.
-func (r *Reconciler) imageOf(ctx context.Context, s *scope, node *talos.Node) (talos.Image, error) {
+// imageOf returns what a member has booted, and notes it: everything that a reconciliation decides, and what the status
+// shows, comes from one report. A member is asked once in each boot; one that has not reported all of it yet is asked
+// again by each reconciliation.
+func (r *Reconciler) imageOf(ctx context.Context, s *scope) (talos.Image, error) {
+	if s.booted != nil {
+		return *s.booted, nil
+	}
+
 	key := s.key().String()
-	if image, known := r.booted.of(key, s.facts.BootID); known {
-		return image, nil
+
+	image, known := r.booted.of(key, s.facts.BootID)
+	if !known {
+		node, err := r.node(ctx, s)
+		if err != nil {
+			return image, err
+		}
+
+		if image, err = node.Image(ctx); err != nil {
+			return image, fmt.Errorf("reading what %s runs: %w", s.machine.Name, err)
+		}
+
+		if image.Told && s.facts.BootID != "" {
+			r.booted.keep(key, s.facts.BootID, image)
+		}
 	}
 
-	image, err := node.Image(ctx)
-	if err != nil {
-		return image, fmt.Errorf("reading what %s runs: %w", s.machine.Name, err)
-	}
-
-	if image.Told && s.facts.BootID != "" {
-		r.booted.keep(key, s.facts.BootID, image)
-	}
+	s.booted = &image
 
 	return image, nil
 }

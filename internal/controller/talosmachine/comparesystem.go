@@ -22,12 +22,7 @@ func (r *Reconciler) compareSystem(ctx context.Context, s *scope) (ctrl.Result, 
 		return ctrl.Result{}, nil
 	}
 
-	node, err := r.node(ctx, s)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-
-	image, err := r.imageOf(ctx, s, node)
+	image, err := r.imageOf(ctx, s)
 	if err != nil {
 		return ctrl.Result{}, err
 	}

@@ -21,22 +21,17 @@ import (
 // retryImage is how soon a machine is queried again that has to be booted from another medium.
 const retryImage = 30 * time.Second
 
-// readImage asks a node for the image that it has booted, until it has told that once it was running: early in a boot
-// it may not know yet.
-func (r *Reconciler) readImage(ctx context.Context, s *scope, node *talos.Node) error {
+// readImage asks a node for the image that it has booted, for the status, until that was read once while the node was
+// running: early in a boot it may not know yet.
+func (r *Reconciler) readImage(ctx context.Context, s *scope) error {
 	st := &s.machine.Status
 	if st.Image != nil && st.BootID == s.facts.BootID && st.Stage == change.StageRunning {
 		return nil
 	}
 
-	image, err := r.imageOf(ctx, s, node)
-	if err != nil {
-		return err
-	}
+	_, err := r.imageOf(ctx, s)
 
-	s.booted = &image
-
-	return nil
+	return err
 }
 
 // shownImage is the image of the status: what runs, and whether the spec asks for that.
@@ -44,7 +39,7 @@ func (s *scope) shownImage() *v1alpha1.RunningImage {
 	var out v1alpha1.RunningImage
 
 	switch was := s.machine.Status.Image; {
-	case s.booted != nil:
+	case s.booted != nil && !s.reportsLess():
 		out.Schematic, out.Extensions, out.SecureBoot = s.booted.Schematic, s.booted.Names, s.booted.SecureBoot
 	case was != nil:
 		out.Schematic, out.Extensions, out.SecureBoot = was.Schematic, was.Extensions, was.SecureBoot
@@ -68,6 +63,15 @@ func (s *scope) shownImage() *v1alpha1.RunningImage {
 	out.MatchesSpec = &as
 
 	return &out
+}
+
+// reportsLess reports whether a node has reported more of what it has booted earlier in the same boot: a report without
+// its security state is no news.
+func (s *scope) reportsLess() bool {
+	st := &s.machine.Status
+
+	return st.Image != nil && st.Image.SecureBoot != nil && s.booted.SecureBoot == nil && st.BootID != "" &&
+		st.BootID == s.facts.BootID
 }
 
 // desiredSchematic is the ID of the schematic that the spec asks for; empty if it asks for none.

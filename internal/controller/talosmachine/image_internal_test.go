@@ -330,6 +330,14 @@ func TestShownImage(t *testing.T) {
 
 		s.booted = nil // the node is not asked again in this boot
 		check()
+
+		s.facts.BootID, s.machine.Status.BootID, s.booted = "boot", "boot", &talos.Image{} // it reports nothing for once
+		check()
+
+		s.facts.BootID = "another"
+		if got := s.shownImage(); got.Schematic != "" || got.SecureBoot != nil {
+			t.Errorf("%s: another boot shows %+v", name, got)
+		}
 	}
 
 	s := imageScope(v1alpha1.InstallOptions{ImageOptions: v1alpha1.ImageOptions{

@@ -18,6 +18,9 @@ type refusal struct{ reason, message string }
 // that it names: the next upgrade would use the other one, also an upgrade that the operator does not begin. The rest of
 // the spec does not depend on the installer and is sent, so that one machine does not keep its group from changes. A
 // member whose config names that installer already is told what is wrong about it.
+//
+// It follows from what the member reports in this boot, and never from the status: that is of the boot before until this
+// reconciliation ends, and a result that follows from it would stay until something else changes.
 func (r *Reconciler) checkInstaller(ctx context.Context, s *scope) error {
 	live, err := machineconfig.InstallImage(s.live)
 	if err != nil {
@@ -29,17 +32,7 @@ func (r *Reconciler) checkInstaller(ctx context.Context, s *scope) error {
 		return nil
 	}
 
-	replaces := !machineconfig.SameRepository(live, want)
-	if !replaces && !s.concernsSecureBoot(want) {
-		return nil
-	}
-
-	node, err := r.node(ctx, s)
-	if err != nil {
-		return err
-	}
-
-	image, err := r.imageOf(ctx, s, node)
+	image, err := r.imageOf(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -48,24 +41,16 @@ func (r *Reconciler) checkInstaller(ctx context.Context, s *scope) error {
 		s.lookSoon(retryImage)
 	}
 
-	found := s.checkNamed(image, want)
-	if replaces {
-		found = s.refuseInstaller(image, live, want)
+	if machineconfig.SameRepository(live, want) {
+		s.refused = s.checkNamed(image, want)
+
+		return nil
 	}
 
-	s.refused, s.keepsInstaller = found, replaces && found != nil
+	s.refused = s.refuseInstaller(image, live, want)
+	s.keepsInstaller = s.refused != nil
 
 	return nil
-}
-
-// concernsSecureBoot reports whether Secure Boot is asked for, is in the name of an installer, or is what the machine
-// was last seen to run with.
-func (s *scope) concernsSecureBoot(installer string) bool {
-	signed, _ := imagefactory.Signing(installer)
-	on := s.sources().Install().SecureBoot
-	last := s.machine.Status.Image
-
-	return signed || on != nil && *on || last != nil && last.SecureBoot != nil && *last.SecureBoot
 }
 
 // refuseInstaller says why a member whose config names another installer keeps that; nil if it takes the desired one.

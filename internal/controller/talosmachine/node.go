@@ -70,7 +70,7 @@ func (r *Reconciler) readFacts(ctx context.Context, s *scope) error {
 
 	s.facts = &facts
 
-	if err := r.readImage(ctx, s, node); err != nil {
+	if err := r.readImage(ctx, s); err != nil {
 		return err
 	}
 

@@ -1,0 +1,70 @@
+package talosmachine
+
+import (
+	"testing"
+	"time"
+
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/talos"
+)
+
+const otherImage = "other.example/siderolabs/installer:v1.13.9"
+
+// installs is a reconciliation of a member whose config names one installer, and whose spec another one. reports is what
+// it has reported in this boot.
+func installs(r *Reconciler, live, image string, reports talos.Image) *scope {
+	s := imageScope(v1alpha1.InstallOptions{}, reports)
+	s.facts.BootID, s.live, s.image = "now", []byte("machine: {install: {image: \""+live+"\"}}\n"), image
+
+	if reports.Told {
+		r.booted.keep(s.key().String(), "now", reports)
+
+		s.booted = nil
+	}
+
+	return s
+}
+
+// TestCheckInstaller: what is wrong about the installer of the spec follows from what the member has reported in this
+// boot. Its config keeps the installer that it names unless that is the one.
+func TestCheckInstaller(t *testing.T) {
+	on, off := true, false
+
+	for name, c := range map[string]struct {
+		live    string
+		reports talos.Image
+		last    *bool
+		reason  string
+		keeps   bool
+	}{
+		"it can take it":                       {otherImage, secured(false), nil, "", false},
+		"it has it":                            {stockImage, secured(false), nil, "", false},
+		"it could before this boot":            {otherImage, secured(true), &off, v1alpha1.ReasonSecureBootMismatch, true},
+		"it has it, and could before":          {stockImage, secured(true), &off, v1alpha1.ReasonSecureBootMismatch, false},
+		"it could not before":                  {otherImage, secured(false), &on, "", false},
+		"it has it, and could not before":      {stockImage, secured(false), &on, "", false},
+		"the status has nothing":               {stockImage, secured(true), nil, v1alpha1.ReasonSecureBootMismatch, false},
+		"it has not reported":                  {otherImage, talos.Image{}, &off, v1alpha1.ReasonImageUnknown, true},
+		"it has it, and has not reported that": {stockImage, talos.Image{}, &off, "", false},
+		"it names none":                        {"", secured(true), nil, "", false},
+	} {
+		r := &Reconciler{Clock: clocktesting.NewFakePassiveClock(time.Unix(1000, 0))}
+		s := installs(r, c.live, stockImage, c.reports)
+		s.machine.Status.Image = &v1alpha1.RunningImage{SecureBoot: c.last}
+
+		if err := r.checkInstaller(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+
+		if (s.refused == nil) != (c.reason == "") || s.refused != nil && s.refused.reason != c.reason ||
+			s.keepsInstaller != c.keeps || s.incomplete == c.reports.Told {
+			t.Errorf("%s: %+v, keeps %t, incomplete %t", name, s.refused, s.keepsInstaller, s.incomplete)
+		}
+
+		if s.mayRest() == s.incomplete {
+			t.Errorf("%s: it rests: %t", name, s.mayRest())
+		}
+	}
+}
