@@ -4,9 +4,13 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
+
+// reportTime is how long a node that has booted may take to report what that is. It takes seconds.
+const reportTime = 2 * time.Minute
 
 // booted is what machines have booted, which only a boot changes. A restart loses it, which costs one more read.
 type booted struct {
@@ -73,6 +77,16 @@ func (r *Reconciler) imageOf(ctx context.Context, s *scope) (talos.Image, error)
 	}
 
 	s.booted = &image
+	if !s.isIncomplete(image) {
+		r.unreported.forget(key)
+	}
 
 	return image, nil
+}
+
+// unreportedFor returns for how long a member has not reported all of what it has booted.
+func (r *Reconciler) unreportedFor(s *scope) time.Duration {
+	now := r.Clock.Now()
+
+	return now.Sub(r.unreported.since(s.key().String(), now))
 }

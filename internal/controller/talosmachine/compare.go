@@ -66,7 +66,7 @@ func (r *Reconciler) compare(ctx context.Context, s *scope) (ctrl.Result, error)
 		return ctrl.Result{}, err
 	}
 
-	if err := r.readConfigs(ctx, s); err != nil {
+	if err := r.readConfigs(ctx, s); err != nil || s.waits {
 		return ctrl.Result{}, err
 	}
 
@@ -216,6 +216,10 @@ func (r *Reconciler) makeWanted(ctx context.Context, s *scope, disk string) erro
 	}
 
 	if err := r.checkInstaller(ctx, s); err != nil {
+		return err
+	}
+
+	if s.waits, err = r.waitsForReport(s, rendered); err != nil || s.waits {
 		return err
 	}
 

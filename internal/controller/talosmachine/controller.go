@@ -70,8 +70,9 @@ type Reconciler struct {
 	faults sightings
 	// networks are what nodes reported about their networks.
 	networks networks
-	// booted are the images that nodes have told of.
-	booted booted
+	// booted are the images that nodes have reported, unreported since when a node has not reported all of it.
+	booted     booted
+	unreported sightings
 	// volumes are the boots and configurations, by machine, whose volumes were read.
 	volumes sync.Map
 }
@@ -157,6 +158,7 @@ func (r *Reconciler) forgetAll(req ctrl.Request) {
 	r.looks.forget(req.String())
 	r.bare.forget(req.String())
 	r.booted.forget(req.String())
+	r.unreported.forget(req.String())
 	r.memory.Forget(req.NamespacedName)
 	r.Installs.Drop(req.NamespacedName)
 	r.outages.Forget(req.NamespacedName)

@@ -2,14 +2,18 @@ package talosmachine_test
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"google.golang.org/grpc/codes"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/rollout"
+	"github.com/talos-operator/talos-operator/lab/apid"
 	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/test/harness"
 )
@@ -269,6 +273,56 @@ func (e *env) restIsSent() {
 		e.Errorf("the group is up to date: %s, %s: %s", status, reason, message)
 	}
 }
+
+// TestReportMissingMidDrain: a node that is drained for a change with another installer, and does not report for a moment
+// what it has booted, stays drained: it is neither made schedulable nor drained anew. The change goes on afterwards.
+func TestReportMissingMidDrain(t *testing.T) {
+	e := found(t, 1, 1)
+
+	change(e, &v1alpha1.TalosWorker{}, group, func(w *v1alpha1.TalosWorker) {
+		w.Spec.ConfigPatches = []string{needsReboot}
+		w.Spec.Install = &v1alpha1.InstallOptions{Image: "mirror.example/siderolabs/installer:" + harness.TalosVersion}
+	})
+
+	if c := e.planned("w-0"); len(c.Fields) != 2 || !c.Drain {
+		t.Fatalf("planned: %+v", c)
+	}
+
+	e.grant("w-0", true)
+	e.nodes["w-0"].Faults().Add(apid.Rule{Method: "ApplyConfiguration", Changes: true, Code: codes.Unavailable})
+
+	drained := e.until("w-0", "it is drained", func(m *v1alpha1.TalosMachine) bool {
+		return in(v1alpha1.ChangeApplying)(m) && m.Status.Intent != nil && e.cordoned("w-0")
+	})
+	e.nodes["w-0"].Faults().Clear()
+
+	calls := e.mutations("w-0")
+
+	e.restart() // which forgets what the node has reported
+	e.nodes["w-0"].Faults().Fail("List", codes.PermissionDenied, 1, 0)
+	e.sleep(reportLate)
+
+	for range 3 {
+		m, _, err := e.pass("w-0")
+		if err != nil || !reflect.DeepEqual(m.Status.Change, drained.Status.Change) ||
+			!reflect.DeepEqual(m.Status.Intent, drained.Status.Intent) || !e.cordoned("w-0") || e.mutations("w-0") != calls {
+			t.Fatalf("%v, cordoned: %t; %s", err, e.cordoned("w-0"), show(m))
+		}
+
+		e.condition("w-0", v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonRollingOut, "reported what it has booted")
+		e.sleep(time.Minute)
+	}
+
+	e.nodes["w-0"].Faults().Clear()
+	e.until("w-0", "it is changed", done)
+
+	if e.cordoned("w-0") || !e.runs("w-0", "mirror.example") || e.nodes["w-0"].Faults().Calls("Reboot") != 1 {
+		t.Errorf("cordoned: %t: %s", e.cordoned("w-0"), show(e.machine("w-0")))
+	}
+}
+
+// reportLate is longer than a change that has not begun waits for a report.
+const reportLate = 5 * time.Minute
 
 // TestImpossibleImage: a machine whose image no factory builds is refused with the field of the level that sets it, and
 // gets nothing. It has no part in the rollout of its group any more, which does not wait for it.

@@ -49,8 +49,32 @@ func (r *Reconciler) checkInstaller(ctx context.Context, s *scope) error {
 
 	s.refused = s.refuseInstaller(image, live, want)
 	s.keepsInstaller = s.refused != nil
+	s.unknownInstaller = s.incomplete && s.keepsInstaller && s.refused.reason == v1alpha1.ReasonImageUnknown
 
 	return nil
+}
+
+// waitsForReport reports whether nothing is decided before the member has reported what it has booted: its recorded change
+// brings an installer that it could take when the change was planned. Without that installer it would be another change:
+// the node would be made schedulable again, drained once more a moment later, and need another approval. A change that
+// has not begun is not waited for longer than reportTime, because its group waits for the machine.
+func (r *Reconciler) waitsForReport(s *scope, rendered *machineconfig.Rendered) (bool, error) {
+	c := s.machine.Status.Change
+	if !s.unknownInstaller || c == nil || !s.mustEnd() && r.unreportedFor(s) >= reportTime {
+		return false, nil
+	}
+
+	planned, _, err := machineconfig.KeepImageTags(s.live, rendered.Bytes, machineconfig.Released{Talos: s.upgraded()})
+	if err != nil {
+		return false, fmt.Errorf("keeping the versions of %s: %w", s.machine.Name, err)
+	}
+
+	hash, err := r.Hashes.Hash(planned)
+	if err != nil {
+		return false, fmt.Errorf("reading the desired config of %s: %w", s.machine.Name, err)
+	}
+
+	return hash == c.Target, nil
 }
 
 // refuseInstaller says why a member whose config names another installer keeps that; nil if it takes the desired one.

@@ -7,6 +7,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
@@ -65,6 +66,56 @@ func TestCheckInstaller(t *testing.T) {
 
 		if s.mayRest() == s.incomplete {
 			t.Errorf("%s: it rests: %t", name, s.mayRest())
+		}
+	}
+}
+
+// TestWaitsForReport: a change that brings an installer stays as it is until the member has reported what it has booted:
+// one that has begun for as long as that takes, and one that has not for a short time.
+func TestWaitsForReport(t *testing.T) {
+	config := func(image string) []byte { return []byte("machine: {install: {image: \"" + image + "\"}}\n") }
+
+	target, err := machineconfig.Hash(config(stockImage))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	known := names("gvisor")
+	known.Told = false
+
+	for name, c := range map[string]struct {
+		change  *v1alpha1.MachineChange
+		reports talos.Image
+		now     bool
+		later   bool
+	}{
+		"none":              {nil, talos.Image{}, false, false},
+		"planned":           {&v1alpha1.MachineChange{Target: target, Phase: v1alpha1.ChangePending}, talos.Image{}, true, false},
+		"drained for it":    {&v1alpha1.MachineChange{Target: target, Phase: v1alpha1.ChangeDraining}, talos.Image{}, true, true},
+		"of another spec":   {&v1alpha1.MachineChange{Target: "other", Phase: v1alpha1.ChangeDraining}, talos.Image{}, false, false},
+		"it has reported":   {&v1alpha1.MachineChange{Target: target, Phase: v1alpha1.ChangeDraining}, secured(false), false, false},
+		"it cannot take it": {&v1alpha1.MachineChange{Target: target, Phase: v1alpha1.ChangeDraining}, known, false, false},
+	} {
+		clock := clocktesting.NewFakeClock(time.Unix(1000, 0))
+		r := &Reconciler{Clock: clock}
+
+		for at, want := range map[time.Duration]bool{0: c.now, reportTime: c.later} {
+			clock.SetTime(time.Unix(1000, 0))
+			r.unreported.forget("/cp-0")
+
+			s := installs(r, otherImage, stockImage, c.reports)
+			s.machine.Status.Change = c.change
+
+			if err := r.checkInstaller(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+
+			clock.Step(at)
+
+			waits, err := r.waitsForReport(s, &machineconfig.Rendered{Bytes: config(stockImage)})
+			if err != nil || waits != want {
+				t.Errorf("%s, after %s: %t, %v", name, at, waits, err)
+			}
 		}
 	}
 }

@@ -102,10 +102,12 @@ type comparison struct {
 	// systems are what the node runs and should run; nil if that was not compared.
 	systems *systems
 	// refused is what is wrong about the installer of the spec for this machine; nil if nothing is. keepsInstaller: its
-	// config keeps the one that it names. incomplete: the machine has not reported all that this depends on, and is queried
-	// again.
-	refused                    *refusal
-	keepsInstaller, incomplete bool
+	// config keeps the one that it names.
+	refused        *refusal
+	keepsInstaller bool
+	// incomplete: the machine has not reported all that this depends on, and is queried again. unknownInstaller: nothing
+	// else is known to be wrong about the installer that it does not get. waits: nothing is decided before that.
+	incomplete, unknownInstaller, waits bool
 	// kept are images whose versions differ from those of the spec.
 	kept []machineconfig.Change
 	// images of Kubernetes that the live configuration names.

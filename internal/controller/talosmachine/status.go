@@ -323,8 +323,11 @@ func setNotCompared(s *scope, err error, set condition.Set) {
 	c := s.machine.Status.Change
 
 	switch {
-	case s.settled:
+	case s.settled, s.waits && c.Phase == v1alpha1.ChangePending:
 		set.Keep(v1alpha1.ConditionUpToDate, v1alpha1.ConditionDrifted)
+	case s.waits:
+		set.False(v1alpha1.ConditionUpToDate, changeReasons[c.Phase], changeMessage(c)+"; it goes on once the machine has "+
+			"reported what it has booted: if it never does, reboot it")
 	case s.probed && s.answer == talos.StateMaintenance:
 		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonMaintenance, "the machine has no config")
 	case c != nil && c.Phase == v1alpha1.ChangeFailed:
