@@ -1,10 +1,16 @@
 package talosmachine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 	"github.com/talos-operator/talos-operator/internal/imagefactory"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/talos"
@@ -43,15 +49,43 @@ func (r *Reconciler) checkInstaller(ctx context.Context, s *scope) error {
 
 	if machineconfig.SameRepository(live, want) {
 		s.refused = s.checkNamed(image, want)
+		if s.incomplete && s.refused == nil {
+			s.refused = s.lastRefusal()
+		}
 
 		return nil
 	}
 
 	s.refused = s.refuseInstaller(image, live, want)
 	s.keepsInstaller = s.refused != nil
+
 	s.unknownInstaller = s.incomplete && s.keepsInstaller && s.refused.reason == v1alpha1.ReasonImageUnknown
 
+	if s.unknownInstaller {
+		s.refused = cmp.Or(s.lastRefusal(), s.refused)
+	}
+
 	return nil
+}
+
+// lastRefusal is what the status says to be wrong about the installer of this spec; nil if nothing. While a member has not
+// reported everything it stays, and decides nothing: a condition would otherwise change at each boot, and back again.
+func (s *scope) lastRefusal() *refusal {
+	st := &s.machine.Status
+	last := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionUpToDate)
+
+	if last == nil || last.Status != metav1.ConditionFalse || !slices.Contains(refusals, last.Reason) ||
+		st.ComparedTo != rollout.ComparedTo(s.controlPlane, s.worker, s.machine) {
+		return nil
+	}
+
+	return &refusal{last.Reason, last.Message}
+}
+
+// refusals are the reasons of what is known to be wrong about an installer.
+var refusals = []string{
+	v1alpha1.ReasonSecureBootOff, v1alpha1.ReasonSecureBootMismatch, v1alpha1.ReasonPlatformMismatch,
+	v1alpha1.ReasonExtensionsLost,
 }
 
 // waitsForReport reports whether nothing is decided before the member has reported what it has booted: its recorded change

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
@@ -116,6 +117,51 @@ func TestWaitsForReport(t *testing.T) {
 			if err != nil || waits != want {
 				t.Errorf("%s, after %s: %t, %v", name, at, waits, err)
 			}
+		}
+	}
+}
+
+// TestRefusalStays: while a member has not reported everything, its condition says of the installer what it said before,
+// as long as that is about the same spec, and what a report says counts at once.
+func TestRefusalStays(t *testing.T) {
+	lost := metav1.Condition{
+		Type: v1alpha1.ConditionUpToDate, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonExtensionsLost, Message: "gvisor",
+	}
+	differs, past := lost, lost
+	differs.Reason, past.Status = v1alpha1.ReasonConfigDiffers, metav1.ConditionUnknown
+
+	for name, c := range map[string]struct {
+		live    string
+		reports talos.Image
+		last    metav1.Condition
+		of      string
+		want    string
+	}{
+		"it keeps its installer":      {otherImage, talos.Image{}, lost, "0/0/0", v1alpha1.ReasonExtensionsLost},
+		"its config has it":           {stockImage, talos.Image{}, lost, "0/0/0", v1alpha1.ReasonExtensionsLost},
+		"of another spec":             {otherImage, talos.Image{}, lost, "1/0/0", v1alpha1.ReasonImageUnknown},
+		"it has it, of another spec":  {stockImage, talos.Image{}, lost, "1/0/0", ""},
+		"something else":              {otherImage, talos.Image{}, differs, "0/0/0", v1alpha1.ReasonImageUnknown},
+		"what is not known any more":  {otherImage, talos.Image{}, past, "0/0/0", v1alpha1.ReasonImageUnknown},
+		"more is known to be wrong":   {otherImage, talos.Image{SecureBoot: new(true)}, lost, "0/0/0", v1alpha1.ReasonSecureBootMismatch},
+		"it has reported":             {otherImage, secured(false), lost, "0/0/0", ""},
+		"its config has it, reported": {stockImage, secured(false), lost, "0/0/0", ""},
+	} {
+		r := &Reconciler{Clock: clocktesting.NewFakePassiveClock(time.Unix(1000, 0))}
+		s := installs(r, c.live, stockImage, c.reports)
+		s.machine.Status.Conditions, s.machine.Status.ComparedTo = []metav1.Condition{c.last}, c.of
+
+		if err := r.checkInstaller(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+
+		if (s.refused == nil) != (c.want == "") || s.refused != nil && (s.refused.reason != c.want ||
+			(s.refused.message == "gvisor") != (c.want == v1alpha1.ReasonExtensionsLost)) {
+			t.Errorf("%s: %+v, want %q", name, s.refused, c.want)
+		}
+
+		if s.unknownInstaller != (c.live == otherImage && !c.reports.Told && c.reports.SecureBoot == nil) {
+			t.Errorf("%s: unknown: %t", name, s.unknownInstaller)
 		}
 	}
 }
