@@ -9,8 +9,14 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// reportTime is how long a node that has booted may take to report what that is. It takes seconds.
-const reportTime = 2 * time.Minute
+const (
+	// reportTime is how long a node that has booted may take to report what that is. It takes seconds.
+	reportTime = 2 * time.Minute
+	// firstRetry is how soon a machine is queried again that has not reported what it has booted, or has to be booted from
+	// another medium, and lastRetry how soon later on: each time as long after the last one as it has taken until then.
+	firstRetry = 5 * time.Second
+	lastRetry  = 10 * time.Minute
+)
 
 // booted is what machines have booted, which only a boot changes. A restart loses it, which costs one more read.
 type booted struct {
@@ -84,7 +90,14 @@ func (r *Reconciler) imageOf(ctx context.Context, s *scope) (talos.Image, error)
 	return image, nil
 }
 
-// unreportedFor returns for how long a member has not reported all of what it has booted.
+// retryReport is how soon a machine is queried again. What it reports in the end may be the same for ever, and another
+// boot or another spec causes a reconciliation by itself.
+func (r *Reconciler) retryReport(s *scope) time.Duration {
+	return min(max(r.unreportedFor(s), firstRetry), lastRetry)
+}
+
+// unreportedFor returns for how long a machine has not reported all of what it has booted, or was not booted from a medium
+// that it can be installed from.
 func (r *Reconciler) unreportedFor(s *scope) time.Duration {
 	now := r.Clock.Now()
 

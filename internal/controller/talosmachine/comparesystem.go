@@ -59,7 +59,7 @@ func (r *Reconciler) compareSystem(ctx context.Context, s *scope) (ctrl.Result, 
 	}
 
 	if found.incomplete = incomplete; incomplete {
-		s.lookSoon(retryImage)
+		s.lookSoon(r.retryReport(s))
 	}
 
 	s.systems = &found

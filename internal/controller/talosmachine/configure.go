@@ -57,9 +57,11 @@ func (r *Reconciler) configure(ctx context.Context, s *scope) (ctrl.Result, erro
 		return ctrl.Result{}, err
 	}
 
-	if err := s.checkImage(rendered.Bytes); err != nil {
+	if err := s.checkImage(rendered.Bytes, r.retryReport(s)); err != nil {
 		return ctrl.Result{}, err
 	}
+
+	r.unreported.forget(s.key().String())
 
 	if err := r.keepSent(ctx, s, rendered); err != nil {
 		return ctrl.Result{}, err

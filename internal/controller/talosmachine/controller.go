@@ -70,7 +70,8 @@ type Reconciler struct {
 	faults sightings
 	// networks are what nodes reported about their networks.
 	networks networks
-	// booted are the images that nodes have reported, unreported since when a node has not reported all of it.
+	// booted are the images that nodes have reported, unreported since when one has not reported all of it, or was booted
+	// from a medium that it is not installed from.
 	booted     booted
 	unreported sightings
 	// volumes are the boots and configurations, by machine, whose volumes were read.

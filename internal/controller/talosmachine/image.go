@@ -18,9 +18,6 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// retryImage is how soon a machine is queried again that has to be booted from another medium.
-const retryImage = 30 * time.Second
-
 // readImage asks a node for the image that it has booted, for the status, until that was read once while the node was
 // running: early in a boot it may not know yet.
 func (r *Reconciler) readImage(ctx context.Context, s *scope) error {
@@ -91,15 +88,15 @@ func (s *scope) desiredSchematic(options v1alpha1.InstallOptions) string {
 }
 
 // checkImage holds a machine in maintenance mode whose installer would not boot on it, or would take extensions away
-// that its boot medium has. Nothing is sent to it.
-func (s *scope) checkImage(config []byte) error {
+// that its boot medium has. Nothing is sent to it, and it is queried again after the given time.
+func (s *scope) checkImage(config []byte, again time.Duration) error {
 	installer, err := machineconfig.InstallImage(config)
 	if err != nil {
 		return fmt.Errorf("reading the first config of %s: %w", s.machine.Name, err)
 	}
 
 	wait := func(reason, text string) error {
-		return failure.Waiting(reason, fmt.Sprintf("nothing was sent to machine %s: %s", s.machine.Name, text), retryImage)
+		return failure.Waiting(reason, fmt.Sprintf("nothing was sent to machine %s: %s", s.machine.Name, text), again)
 	}
 
 	if s.isIncomplete(*s.booted) {

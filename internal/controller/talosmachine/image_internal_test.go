@@ -3,6 +3,7 @@ package talosmachine
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
@@ -104,7 +105,7 @@ func TestCheckImage(t *testing.T) {
 		"so does an image":     {mine, names("gvisor"), "mine/installer:v1.13.9", "", ""},
 		"and one of a patch":   {inline, names("gvisor"), plainFactory + strings.Repeat("0a", 32) + ":v1.13.9", "", ""},
 	} {
-		err := imageScope(c.options, c.runs).checkImage([]byte("machine: {install: {image: \"" + c.installer + "\"}}\n"))
+		err := imageScope(c.options, c.runs).checkImage([]byte("machine: {install: {image: \""+c.installer+"\"}}\n"), time.Minute)
 		if failure.Reason(err) != c.reason || c.reason != "" &&
 			(failure.ClassOf(err) != failure.ClassWaiting || !strings.Contains(err.Error(), c.part)) {
 			t.Errorf("%s: got %v, want %s", name, err, c.reason)
@@ -122,7 +123,7 @@ func TestNeverTold(t *testing.T) {
 		s := imageScope(v1alpha1.InstallOptions{}, talos.Image{})
 		s.facts.TalosVersion = version
 
-		if got := failure.Reason(s.checkImage(config)); got != want {
+		if got := failure.Reason(s.checkImage(config, time.Minute)); got != want {
 			t.Errorf("%q: got %q, want %q", version, got, want)
 		}
 	}
@@ -130,7 +131,7 @@ func TestNeverTold(t *testing.T) {
 	s := imageScope(v1alpha1.InstallOptions{ImageOptions: v1alpha1.ImageOptions{SecureBoot: new(true)}}, talos.Image{})
 	s.facts.TalosVersion = "v1.4.8"
 
-	if got := failure.Reason(s.checkImage(config)); got != v1alpha1.ReasonSecureBootOff {
+	if got := failure.Reason(s.checkImage(config, time.Minute)); got != v1alpha1.ReasonSecureBootOff {
 		t.Errorf("without Secure Boot: got %q", got)
 	}
 }

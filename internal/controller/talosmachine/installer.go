@@ -44,7 +44,7 @@ func (r *Reconciler) checkInstaller(ctx context.Context, s *scope) error {
 	}
 
 	if s.incomplete = s.isIncomplete(image); s.incomplete {
-		s.lookSoon(retryImage)
+		s.lookSoon(r.retryReport(s))
 	}
 
 	if machineconfig.SameRepository(live, want) {
@@ -135,7 +135,7 @@ func (s *scope) checkNamed(image talos.Image, installer string) *refusal {
 	var reason, text string
 
 	switch {
-	case s.isIncomplete(image):
+	case image.SecureBoot == nil && s.isIncomplete(image):
 	case runs.signs(installer), runs.unsigns(installer):
 		reason, text = runs.refuse(installer)
 	case asked && image.Signed && !runs.secured():

@@ -165,3 +165,51 @@ func TestRefusalStays(t *testing.T) {
 		}
 	}
 }
+
+// TestRetryReport: a machine that does not report what it has booted is queried again later and later, and anew once it
+// has reported. One whose installer is refused by what it has reported is not queried.
+func TestRetryReport(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Unix(1000, 0))
+	r := &Reconciler{Clock: clock}
+
+	check := func(reports talos.Image) time.Duration {
+		s := installs(r, otherImage, stockImage, reports)
+		if err := r.checkInstaller(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+
+		if s.refused == nil {
+			t.Fatal("it is not refused")
+		}
+
+		return s.again
+	}
+
+	var total time.Duration
+
+	for i, want := range []time.Duration{firstRetry, firstRetry, 2 * firstRetry, 4 * firstRetry} {
+		got := check(talos.Image{})
+		if got != want {
+			t.Errorf("%d: again after %s", i, got)
+		}
+
+		total += got
+		clock.Step(got)
+	}
+
+	clock.Step(time.Hour)
+
+	if got := check(talos.Image{}); got != lastRetry {
+		t.Errorf("after %s: again after %s", time.Hour+total, got)
+	}
+
+	if got := check(secured(true)); got != 0 {
+		t.Errorf("it has reported: again after %s", got)
+	}
+
+	r.booted.forget("/cp-0")
+
+	if got := check(talos.Image{}); got != firstRetry {
+		t.Errorf("in its next boot: again after %s", got)
+	}
+}

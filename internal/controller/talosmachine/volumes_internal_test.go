@@ -5,6 +5,7 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -352,7 +353,7 @@ func TestSealedVolumesNeedSecureBoot(t *testing.T) {
 			Keys: []v1alpha1.VolumeKey{{Slot: new(int32), Type: v1alpha1.VolumeKeyTPM}},
 		}}}
 
-		err := s.checkImage([]byte("machine: {install: {image: \"" + installer + "\"}}\n"))
+		err := s.checkImage([]byte("machine: {install: {image: \""+installer+"\"}}\n"), time.Minute)
 		if (failure.Reason(err) == v1alpha1.ReasonSecureBootMismatch) != held || held && !strings.Contains(err.Error(), "TPM") {
 			t.Errorf("%s: %v", installer, err)
 		}
