@@ -86,18 +86,20 @@ func TestUpgradeStatus(t *testing.T) {
 		t.Errorf("%q", out)
 	}
 
-	for point, text := range map[v1alpha1.PointOfNoReturn]string{
-		v1alpha1.PointOfNoReturnAhead:  "the last step; it can be called off by setting kubernetesVersion back; not yet done on old-cp\n",
-		v1alpha1.PointOfNoReturnPassed: "the last step; it can no longer be called off; not yet done on old-cp\n",
+	for text, point := range map[string][2]string{
+		"can be called off by setting kubernetesVersion to v1.34.1; not yet done on old-cp\n":               {"Ahead", "v1.34.1"},
+		"can be called off by setting kubernetesVersion to the version of before; not yet done on old-cp\n": {"Ahead", ""},
+		"the last step; it can no longer be called off; not yet done on old-cp\n":                           {"Passed", "v1.35.10"},
+		"the last step; not yet done on old-cp\n":                                                           {"", "v1.34.1"},
 	} {
-		c.cp.Status.Upgrade.PointOfNoReturn = point
+		c.cp.Status.Upgrade.PointOfNoReturn, c.cp.Status.Upgrade.KubernetesFrom = v1alpha1.PointOfNoReturn(point[0]), point[1]
 		s.update(c)
 
 		if out, _, _ := s.run("upgrade", "status", "old"); !strings.Contains(out, text) {
 			t.Errorf("%q", out)
 		}
 
-		if out, _, _ := s.run("upgrade", "status", "old", "-o", "json"); !strings.Contains(out, `"pointOfNoReturn": "`+string(point)+`"`) {
+		if out, _, _ := s.run("upgrade", "status", "old", "-o", "json"); point[0] != "" && !strings.Contains(out, `"pointOfNoReturn": "`+point[0]+`"`) {
 			t.Errorf("%s", out)
 		}
 	}

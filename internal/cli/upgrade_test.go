@@ -65,7 +65,7 @@ func TestUpgradePlan(t *testing.T) {
 		"1 Talos v1.11.6 v1.12.9 old-cp, old-w-0 2 minor by minor\n" +
 		"2 Talos v1.12.9 v1.13.9 old-cp, old-w-0 2 the target\n" +
 		"3 Kubernetes v1.34.1 v1.35.8 old-cp, old-w-0 0 the target\n\n" +
-		"Until its kubelets begin, a step of Kubernetes can be called off by setting kubernetesVersion back; afterwards, it cannot.\n"
+		"Until its kubelets begin, a step of Kubernetes can be called off by setting kubernetesVersion to the version in its column FROM; afterwards, it cannot.\n"
 
 	if diff := cmp.Diff(squeeze(want), squeeze(out)); diff != "" || failed != "" {
 		t.Errorf("%q: %s", failed, diff)

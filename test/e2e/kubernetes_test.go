@@ -308,7 +308,7 @@ func TestUpgradeOfKubernetesFails(t *testing.T) {
 	}
 
 	w.upgradeKubernetes("stays", "v1.36.3-rc.0-crashing")
-	w.plan(w.planOfControlPlane("stays"), v1alpha1.PlanStopped, "set kubernetesVersion back")
+	w.plan(w.planOfControlPlane("stays"), v1alpha1.PlanStopped, "set kubernetesVersion to the version of")
 
 	if n := w.apiServers("stays", "v1.36.2"); n != 2 {
 		t.Errorf("%d of 3 API servers were left alone", n)

@@ -216,6 +216,6 @@ func (r upgradePath) printSteps(w io.Writer) {
 
 	if slices.ContainsFunc(r.Steps, func(s upgrade.Step) bool { return s.Component == upgrade.Kubernetes }) {
 		fmt.Fprintln(w, "\nUntil its kubelets begin, a step of Kubernetes can be called off by setting "+
-			"kubernetesVersion back; afterwards, it cannot.")
+			"kubernetesVersion to the version in its column FROM; afterwards, it cannot.")
 	}
 }

@@ -275,12 +275,12 @@ func (s upgradeState) happens() string {
 		change.After("; ", revocable(u)), output.OrNone(u.Machines)) + change.After(": ", cmp.Or(u.Message, u.Obstacles))
 }
 
-// revocable tells whether the version of Kubernetes that machines get now can be taken back; empty if that is unknown,
-// or they get none.
+// revocable tells whether the version of Kubernetes that machines get now can be taken back, and to which one: that which
+// this step came from, and none before. It is empty if that is unknown, or they get none.
 func revocable(u *v1alpha1.UpgradeStatus) string {
 	switch u.PointOfNoReturn {
 	case v1alpha1.PointOfNoReturnAhead:
-		return "it can be called off by setting kubernetesVersion back"
+		return "it can be called off by setting kubernetesVersion to " + cmp.Or(u.KubernetesFrom, "the version of before")
 	case v1alpha1.PointOfNoReturnPassed:
 		return "it can no longer be called off"
 	}

@@ -91,7 +91,7 @@ func TestKubeletFails(t *testing.T) {
 	e.sleep(patience + time.Minute)
 
 	m := e.until("w-0", "the change fails", failed)
-	for _, text := range []string{"w-0", "kubelet not running", "set kubernetesVersion back"} {
+	for _, text := range []string{"w-0", "kubelet not running", "check the kubelet of the node, or replace the machine"} {
 		if !strings.Contains(m.Status.Change.Message, text) {
 			t.Errorf("no %s in %q", text, m.Status.Change.Message)
 		}

@@ -47,9 +47,14 @@ func TestNextKubernetes(t *testing.T) {
 	settling := func(lag string) change.Input {
 		return planned(component, arrived, phase(v1alpha1.ChangeSettling, time.Second), func(in *change.Input) { in.Lags = lag })
 	}
-	late := planned(component, arrived, phase(v1alpha1.ChangeSettling, health), func(in *change.Input) {
-		in.Lags = "kube-apiserver to be ready"
-	})
+	lagging := func(in *change.Input) { in.Lags = "kube-apiserver to be ready" }
+	changed := func(field string) func(*change.Input) {
+		return func(in *change.Input) {
+			in.Record.Change.Fields = []v1alpha1.FieldChange{{Field: field, Old: "a:v1.35.9", New: "a:v1.36.2"}}
+		}
+	}
+	unnamed := func(in *change.Input) { in.Record.Change.Fields = nil }
+	late := planned(component, arrived, phase(v1alpha1.ChangeSettling, health), lagging, unnamed)
 
 	for name, c := range map[string]struct {
 		in      change.Input
@@ -70,7 +75,15 @@ func TestNextKubernetes(t *testing.T) {
 		},
 		"it does not run yet": {settling("kube-apiserver to run v1.36.2"), "", v1alpha1.ChangeSettling, "", "waits for kube-apiserver to run v1.36.2"},
 		"it runs":             {settling(""), change.Uncordon, v1alpha1.ChangeSettling, "", ""},
-		"it never runs":       {late, "", v1alpha1.ChangeFailed, "", "set kubernetesVersion back"},
+		"it never runs":       {late, "", v1alpha1.ChangeFailed, "", "set kubernetesVersion to the version of before"},
+		"it ran something": {
+			planned(component, arrived, phase(v1alpha1.ChangeSettling, health), changed("cluster.apiServer.image"), lagging), "",
+			v1alpha1.ChangeFailed, "", "set kubernetesVersion to the version of a:v1.35.9",
+		},
+		"a kubelet never runs": {
+			planned(component, arrived, phase(v1alpha1.ChangeSettling, health), changed("machine.kubelet.image"), lagging), "",
+			v1alpha1.ChangeFailed, "", "check the kubelet of the node, or replace the machine",
+		},
 		"called off before": {
 			planned(component, intent(v1alpha1.StepPull, 0), withdrawn), change.Uncordon, v1alpha1.ChangePending, v1alpha1.StepPull, "",
 		},

@@ -45,11 +45,24 @@ func (in Input) settle() Step {
 // remedy says what to do about a change with which a node does not become healthy.
 func remedy(c *v1alpha1.MachineChange) string {
 	if c.Kind == v1alpha1.ChangeKubernetes {
-		return "check the pods and the kubelet of the node, or set kubernetesVersion back"
+		return kubernetesRemedy(c.Fields)
 	}
 
 	return fmt.Sprintf("correct the spec, or roll the machine back to the last working config with the annotation %s=%s",
 		v1alpha1.RevertAnnotation, c.Target)
+}
+
+// kubernetesRemedy names the version that an upgrade came from: over several minors, no older one is a way back. Kubelets
+// come last, when there is none any more.
+func kubernetesRemedy(fields []v1alpha1.FieldChange) string {
+	switch {
+	case len(fields) > 0 && fields[0].Field == "machine.kubelet.image":
+		return "check the kubelet of the node, or replace the machine: kubelets have no way back"
+	case len(fields) > 0 && fields[0].Old != "":
+		return "check the pods of the node, or set kubernetesVersion to the version of " + fields[0].Old
+	}
+
+	return "check the pods of the node, or set kubernetesVersion to the version of before"
 }
 
 // isMoot reports whether the change is no longer desired and has not taken effect. A change that has taken effect has
