@@ -247,8 +247,8 @@ type UpgradeStatus struct {
 	// +kubebuilder:validation:MaxLength=64
 	KubernetesBegun string `json:"kubernetesBegun,omitempty"`
 	// pointOfNoReturn tells whether the version in kubernetesBegun can be taken back: Ahead as long as a component of the
-	// control plane has the version of before, and Passed afterwards. Empty if no version has begun, and while one is taken
-	// back.
+	// control plane has the version of before, which is that in kubernetesFrom, and Passed afterwards. Empty if no version
+	// has begun, while one is taken back, and while that is unknown because the version of a machine is.
 	// +optional
 	PointOfNoReturn PointOfNoReturn `json:"pointOfNoReturn,omitempty"`
 	// components that have that version, or get it now, which is the last one.

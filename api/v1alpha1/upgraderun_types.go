@@ -133,8 +133,8 @@ type UpgradeRunStatus struct {
 	// +optional
 	Failed int32 `json:"failed,omitempty"`
 	// pointOfNoReturn tells whether the version can be taken back: Ahead as long as a component of the control plane has the
-	// version of before, and Passed afterwards. A finished run keeps what was observed last. Empty where a version is taken
-	// back. Kind KubernetesUpgrade only.
+	// version of before, and Passed afterwards. Empty where that is unknown, in a finished run that had not passed it, and
+	// where a version is taken back. Kind KubernetesUpgrade only.
 	// +optional
 	PointOfNoReturn PointOfNoReturn `json:"pointOfNoReturn,omitempty"`
 	// message says what the run waits for, or why it stopped, failed or was called off.

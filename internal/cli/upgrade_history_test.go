@@ -62,7 +62,7 @@ func TestUpgradeHistory(t *testing.T) {
 	kubernetes := &v1alpha1.KubernetesUpgrade{ObjectMeta: meta("old-kubernetes-1"), Spec: spec("old", "v1.35.1", "v1.36.2")}
 	record(kubernetes, &kubernetes.Status, v1alpha1.UpgradeRunStatus{
 		Phase: v1alpha1.UpgradeRunCalledOff, StartTime: at(35), CompletionTime: at(38), Total: 2,
-		PointOfNoReturn: v1alpha1.PointOfNoReturnAhead,
+		PointOfNoReturn: v1alpha1.PointOfNoReturnPassed,
 		Machines:        []v1alpha1.UpgradeRunMachine{{Name: "old-cp", From: "v1.35.1", State: v1alpha1.UpgradeMachineInProgress, StartedAt: at(36)}},
 	})
 
@@ -99,7 +99,7 @@ func TestUpgradeHistory(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &history); err != nil || history.Cluster != "old" || len(history.Runs) != 4 ||
 		history.Runs[3].State != "Failed" || history.Runs[3].Duration != "30m" || len(history.Runs[3].Machines) != 2 ||
 		history.Runs[3].Machines[1].Name != "old-w-0" || history.Runs[3].Machines[1].Duration != "5m" ||
-		history.Runs[2].PointOfNoReturn != "Ahead" || history.Runs[3].PointOfNoReturn != "" {
+		history.Runs[2].PointOfNoReturn != "Passed" || history.Runs[3].PointOfNoReturn != "" {
 		t.Errorf("%v: %s", err, out)
 	}
 }

@@ -183,6 +183,19 @@ func TestPointOfNoReturn(t *testing.T) {
 		ObservedGeneration: 7, KubernetesVersion: wanted, KubernetesBegun: wanted, TargetKubernetes: wanted, PointOfNoReturn: ahead,
 	}
 
+	with := func(change func(*v1alpha1.UpgradeStatus)) *v1alpha1.UpgradeStatus {
+		out := was.DeepCopy()
+		change(out)
+
+		return out
+	}
+	unknown := with(func(u *v1alpha1.UpgradeStatus) { u.KubernetesFrom, u.PointOfNoReturn = old, "" })
+	behind := with(func(u *v1alpha1.UpgradeStatus) { u.PointOfNoReturn = passed })
+	back := with(func(u *v1alpha1.UpgradeStatus) {
+		u.KubernetesVersion, u.KubernetesBegun, u.KubernetesFrom, u.TargetKubernetes, u.PointOfNoReturn = old, old, old, old, ""
+	})
+	stale := with(func(u *v1alpha1.UpgradeStatus) { u.ObservedGeneration = 6 })
+
 	for name, c := range map[string]struct {
 		asked   string
 		machine v1alpha1.TalosMachine
@@ -190,14 +203,22 @@ func TestPointOfNoReturn(t *testing.T) {
 		want    v1alpha1.PointOfNoReturn
 		version string
 	}{
-		"begins":                       {wanted, kubernetesMachine("a", old, old, old, nil), nil, ahead, wanted},
-		"an API server has it":         {wanted, kubernetesMachine("a", wanted, old, old, nil), was, ahead, wanted},
-		"it proves itself":             {wanted, kubernetesMachine("a", wanted, old, old, proves), was, ahead, wanted},
-		"called off":                   {old, kubernetesMachine("a", wanted, old, old, nil), was, "", old},
-		"the last one proves itself":   {wanted, kubernetesMachine("a", wanted, wanted, old, proves), was, passed, wanted},
-		"kubelets are next":            {wanted, kubernetesMachine("a", wanted, wanted, old, nil), was, passed, wanted},
-		"called off too late":          {old, kubernetesMachine("a", wanted, wanted, old, nil), was, passed, ""},
-		"versions are unknown, so far": {wanted, kubernetesMachine("a", "unknown", "", old, nil), was, ahead, wanted},
+		"begins":                      {wanted, kubernetesMachine("a", old, old, old, nil), nil, ahead, wanted},
+		"an API server has it":        {wanted, kubernetesMachine("a", wanted, old, old, nil), was, ahead, wanted},
+		"it proves itself":            {wanted, kubernetesMachine("a", wanted, old, old, proves), was, ahead, wanted},
+		"called off":                  {old, kubernetesMachine("a", wanted, old, old, nil), was, "", old},
+		"the last one proves itself":  {wanted, kubernetesMachine("a", wanted, wanted, old, proves), was, passed, wanted},
+		"kubelets are next":           {wanted, kubernetesMachine("a", wanted, wanted, old, nil), was, passed, wanted},
+		"called off too late":         {old, kubernetesMachine("a", wanted, wanted, old, nil), was, passed, ""},
+		"versions are unknown":        {wanted, kubernetesMachine("a", "unknown", "", old, nil), was, "", wanted},
+		"and of another spec":         {wanted, kubernetesMachine("a", "unknown", "", old, nil), stale, "", ""},
+		"while one proves itself":     {wanted, kubernetesMachine("a", "unknown", "", old, proves), was, "", wanted},
+		"they are known again":        {wanted, kubernetesMachine("a", wanted, old, old, nil), unknown, ahead, wanted},
+		"while it proves itself":      {wanted, kubernetesMachine("a", wanted, old, old, proves), unknown, ahead, wanted},
+		"passed, and unknown":         {wanted, kubernetesMachine("a", "unknown", "", old, nil), behind, passed, wanted},
+		"passed, and proves itself":   {wanted, kubernetesMachine("a", "unknown", "", old, proves), behind, passed, wanted},
+		"what is taken back proves":   {old, kubernetesMachine("a", old, old, old, proves), back, "", old},
+		"what is taken back, unknown": {old, kubernetesMachine("a", "unknown", "", old, proves), back, "", old},
 	} {
 		cp := &v1alpha1.TalosControlPlane{ObjectMeta: metav1.ObjectMeta{Generation: 7}}
 		cp.Spec.TalosVersion, cp.Spec.KubernetesVersion = "v1.13.9", c.asked
@@ -206,6 +227,31 @@ func TestPointOfNoReturn(t *testing.T) {
 
 		got := upgradeOf(cp, nil, []v1alpha1.TalosMachine{c.machine})
 		if got == nil || got.PointOfNoReturn != c.want || got.KubernetesVersion != c.version {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// TestRefusedPointOfNoReturn: a step that may not begin takes over what is known of the version that has begun, and not
+// what was known once.
+func TestRefusedPointOfNoReturn(t *testing.T) {
+	const ahead, passed = v1alpha1.PointOfNoReturnAhead, v1alpha1.PointOfNoReturnPassed
+
+	for name, c := range map[string]struct {
+		begun     string
+		was, next v1alpha1.PointOfNoReturn
+		want      v1alpha1.PointOfNoReturn
+	}{
+		"the same version":      {"v1.36.2", ahead, ahead, ahead},
+		"it is passed by now":   {"v1.36.2", ahead, passed, passed},
+		"it is unknown by now":  {"v1.36.2", ahead, "", ""},
+		"the one before":        {"v1.35.1", passed, ahead, passed},
+		"the one before, ahead": {"v1.35.1", ahead, ahead, ""},
+	} {
+		was := &v1alpha1.UpgradeStatus{KubernetesBegun: c.begun, PointOfNoReturn: c.was}
+		next := &v1alpha1.UpgradeStatus{KubernetesBegun: "v1.36.2", PointOfNoReturn: c.next}
+
+		if got := refused(next, was, preflight{message: "no space"}); got.PointOfNoReturn != c.want || got.KubernetesBegun != c.begun {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

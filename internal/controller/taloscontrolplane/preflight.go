@@ -189,7 +189,11 @@ func refused(next, was *v1alpha1.UpgradeStatus, by preflight) *v1alpha1.UpgradeS
 
 	if was != nil {
 		out.KubernetesBegun, out.KubernetesFrom, out.Approved = was.KubernetesBegun, was.KubernetesFrom, was.Approved
-		out.PointOfNoReturn = was.PointOfNoReturn
+		out.PointOfNoReturn = unobserved(was)
+
+		if was.KubernetesBegun == next.KubernetesBegun {
+			out.PointOfNoReturn = next.PointOfNoReturn
+		}
 	}
 
 	return out

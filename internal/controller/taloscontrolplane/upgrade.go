@@ -106,11 +106,24 @@ func awaitProof(
 	out.ObservedGeneration = cp.Generation
 
 	// What is being replaced may be the last one that has the version of before.
-	if was.PointOfNoReturn != "" && known {
+	switch {
+	case !known:
+		out.PointOfNoReturn = unobserved(was)
+	case upgrade.Newer(was.KubernetesVersion, was.KubernetesFrom) || was.PointOfNoReturn != "":
 		out.PointOfNoReturn = pointOfNoReturn(was.KubernetesBegun, runs)
 	}
 
 	return out
+}
+
+// unobserved returns what is known of the point of no return while the version of a machine is not: that it is passed
+// stays true, and that it is ahead may not be.
+func unobserved(was *v1alpha1.UpgradeStatus) v1alpha1.PointOfNoReturn {
+	if was == nil || was.PointOfNoReturn != v1alpha1.PointOfNoReturnPassed {
+		return ""
+	}
+
+	return was.PointOfNoReturn
 }
 
 // pointOfNoReturn tells whether a version of Kubernetes that an upgrade has begun with can be taken back; empty if it
@@ -136,6 +149,7 @@ func awaitVersions(
 		out = was.DeepCopy()
 	}
 
+	out.PointOfNoReturn = unobserved(was)
 	out.Reason = ""
 	out.Message = kube.Shorten("waiting for the versions of "+strings.Join(missing, ", "), longestMessage)
 

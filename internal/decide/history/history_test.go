@@ -304,12 +304,18 @@ func TestPointOfNoReturn(t *testing.T) {
 		"versions are unknown":             {[]func(*world){begun(newKube, passed), plans("", "", "waiting")}, []v1alpha1.PointOfNoReturn{passed}},
 		"ended":                            {[]func(*world){begun(newKube, passed), ended}, []v1alpha1.PointOfNoReturn{passed}},
 		"ended, and the rest was not seen": {[]func(*world){begun(newKube, ahead), ended}, []v1alpha1.PointOfNoReturn{passed}},
+		"it becomes unknown":               {[]func(*world){begun(newKube, ahead), begun(newKube, "")}, []v1alpha1.PointOfNoReturn{""}},
+		"and known again":                  {[]func(*world){begun(newKube, ahead), begun(newKube, ""), begun(newKube, ahead)}, []v1alpha1.PointOfNoReturn{ahead}},
+		"the path waits":                   {[]func(*world){begun(newKube, ahead), plans("", "", "waiting")}, []v1alpha1.PointOfNoReturn{""}},
+		"passed, and unknown":              {[]func(*world){begun(newKube, passed), begun(newKube, "")}, []v1alpha1.PointOfNoReturn{passed}},
+		"called off before":                {[]func(*world){begun(newKube, ahead), over}, []v1alpha1.PointOfNoReturn{""}},
+		"ended after it":                   {[]func(*world){begun(newKube, passed), over}, []v1alpha1.PointOfNoReturn{passed}},
 		"taken back": {
-			[]func(*world){begun(newKube, ahead), api(newKube), begun(oldKube, "")}, []v1alpha1.PointOfNoReturn{ahead, ""},
+			[]func(*world){begun(newKube, ahead), api(newKube), begun(oldKube, "")}, []v1alpha1.PointOfNoReturn{"", ""},
 		},
 		"taken back to the end": {
 			[]func(*world){begun(newKube, ahead), api(newKube), begun(oldKube, ""), func(w *world) { api(oldKube)(w); over(w) }},
-			[]v1alpha1.PointOfNoReturn{ahead, ""},
+			[]v1alpha1.PointOfNoReturn{"", ""},
 		},
 	} {
 		w := newWorld()

@@ -80,21 +80,31 @@ func (in Input) goOn(run Run) Run {
 	return run
 }
 
-// pointOfNoReturn tells whether a run can be called off; empty for one that takes a version back, and for one of Talos.
-// It is known of the version that the control plane has begun with, and stays as it was then.
+// pointOfNoReturn tells whether a run can be called off; empty for one that takes a version back, for one of Talos, and
+// where it is unknown. That it is passed stays true. That it is ahead is true of an open run only, and only as long as
+// the control plane says so: it may be passed by now, and a finished run cannot be called off.
 func (in Input) pointOfNoReturn(run *Run, phase v1alpha1.UpgradeRunPhase) v1alpha1.PointOfNoReturn {
-	u := in.ControlPlane.Status.Upgrade
+	point := v1alpha1.PointOfNoReturn("")
+	if u := in.ControlPlane.Status.Upgrade; u != nil && u.KubernetesBegun == run.Spec.To {
+		point = u.PointOfNoReturn
+	}
+
+	ended := phase == v1alpha1.UpgradeRunFailed || phase == v1alpha1.UpgradeRunCalledOff
 
 	switch {
 	case in.Component != upgrade.Kubernetes || !upgrade.Newer(run.Spec.To, run.Spec.From):
 		return ""
 	case phase == v1alpha1.UpgradeRunSucceeded:
 		return v1alpha1.PointOfNoReturnPassed
-	case u != nil && u.KubernetesBegun == run.Spec.To && u.PointOfNoReturn != "":
-		return u.PointOfNoReturn
+	case point == "", ended && point == v1alpha1.PointOfNoReturnAhead:
+		if run.Status.PointOfNoReturn == v1alpha1.PointOfNoReturnPassed {
+			return v1alpha1.PointOfNoReturnPassed
+		}
+
+		return ""
 	}
 
-	return run.Status.PointOfNoReturn
+	return point
 }
 
 // phase returns the phase of a run with these counts and machines, and what it waits for or why it ended.

@@ -120,7 +120,11 @@ func Held(
 	}
 
 	if was := cp.Status.Upgrade; was != nil {
-		out.KubernetesBegun, out.Approved, out.PointOfNoReturn = was.KubernetesBegun, was.Approved, was.PointOfNoReturn
+		out.KubernetesBegun, out.Approved = was.KubernetesBegun, was.Approved
+
+		if was.PointOfNoReturn != "" { // otherwise a version was taken back
+			out.PointOfNoReturn = v1alpha1.PointOfNoReturnPassed
+		}
 	}
 
 	if next != nil {

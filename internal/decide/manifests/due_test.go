@@ -136,6 +136,17 @@ func TestHeld(t *testing.T) {
 	if got.KubernetesBegun != version || !got.Approved || got.Target != "v1.14.0" || got.TargetKubernetes != "v1.37.1" || got.StepsLeft != 3 {
 		t.Errorf("%+v", got)
 	}
+
+	// Each machine runs the version, unless one was taken back.
+	for was, want := range map[v1alpha1.PointOfNoReturn]v1alpha1.PointOfNoReturn{
+		v1alpha1.PointOfNoReturnAhead: v1alpha1.PointOfNoReturnPassed, v1alpha1.PointOfNoReturnPassed: v1alpha1.PointOfNoReturnPassed, "": "",
+	} {
+		cp.Status.Upgrade.PointOfNoReturn = was
+
+		if got := manifests.Held(cp, nil, version, ""); got.PointOfNoReturn != want {
+			t.Errorf("%q: %q", was, got.PointOfNoReturn)
+		}
+	}
 }
 
 // TestHeldBy: an upgrade whose manifests are refused has a reason for as long as nothing else was found out.

@@ -194,8 +194,8 @@ properties:
   pointOfNoReturn:
     description: |-
       pointOfNoReturn tells whether the version can be taken back: Ahead as long as a component of the control plane has the
-      version of before, and Passed afterwards. A finished run keeps what was observed last. Empty where a version is taken
-      back. Kind KubernetesUpgrade only.
+      version of before, and Passed afterwards. Empty where that is unknown, in a finished run that had not passed it, and
+      where a version is taken back. Kind KubernetesUpgrade only.
     enum:
     - Ahead
     - Passed
