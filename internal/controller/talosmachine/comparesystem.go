@@ -28,8 +28,11 @@ func (r *Reconciler) compareSystem(ctx context.Context, s *scope) (ctrl.Result, 
 	}
 
 	incomplete := s.isIncomplete(image)
-	if c := s.machine.Status.Change; incomplete && change.IsUpgrade(c) && change.Begun(c) {
-		c.Message = "it has not reported yet what it has booted" // which decides nothing
+	if c := s.machine.Status.Change; incomplete && change.IsUpgrade(c) &&
+		(change.Begun(c) || r.unreportedFor(s) < reportTime) {
+		// Which decides nothing: the upgrade was planned with a report. As in waitsForReport, one that has not begun is not
+		// waited for longer.
+		c.Message = "waiting for the machine to report what it has booted; if it never does, reboot it"
 
 		return ctrl.Result{}, nil
 	}

@@ -1,6 +1,7 @@
 package talosmachine
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -211,5 +212,45 @@ func TestRetryReport(t *testing.T) {
 
 	if got := check(talos.Image{}); got != firstRetry {
 		t.Errorf("in its next boot: again after %s", got)
+	}
+}
+
+// TestUpgradeWaitsForReport: an upgrade stays as it is until the member has reported what it has booted, and says so.
+func TestUpgradeWaitsForReport(t *testing.T) {
+	told := names()
+	told.SecureBoot = new(false)
+
+	for name, c := range map[string]struct {
+		phase      v1alpha1.ChangePhase
+		reports    talos.Image
+		now, later bool
+	}{
+		"planned":         {v1alpha1.ChangePending, talos.Image{}, true, false},
+		"drained for it":  {v1alpha1.ChangeDraining, talos.Image{}, true, true},
+		"it has reported": {v1alpha1.ChangeDraining, told, false, false},
+	} {
+		for at, want := range map[time.Duration]bool{0: c.now, reportTime: c.later} {
+			clock := clocktesting.NewFakeClock(time.Unix(1000, 0))
+			r := &Reconciler{Clock: clock}
+
+			s := installs(r, stockImage, stockImage, c.reports)
+			s.compared, s.machine.Status.Change = true, &v1alpha1.MachineChange{Kind: v1alpha1.ChangeTalos, Phase: c.phase}
+
+			r.unreportedFor(s)
+			clock.Step(at)
+
+			if _, err := r.compareSystem(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+
+			waits := strings.Contains(s.machine.Status.Change.Message, "waiting for the machine to report")
+			if waits != want || (s.systems == nil) != want {
+				t.Errorf("%s, after %s: %t, %+v", name, at, waits, s.systems)
+			}
+
+			if s.systems != nil && s.systems.mayChange() != !c.reports.Told {
+				t.Errorf("%s, after %s: it may change: %t", name, at, s.systems.mayChange())
+			}
+		}
 	}
 }
