@@ -85,8 +85,8 @@ const (
 	ReasonSecureBootOff = "SecureBootOff"
 	// ReasonImageUnknown: the machine does not report whether it was booted with Secure Boot, or which extensions it has,
 	// or what is in its schematic, so that it is unknown whether the installer of the spec takes that away, or does not
-	// boot; the message says which. A machine in maintenance mode waits. A member of a cluster keeps the installer that its
-	// config names, and gets its other changes. A machine that has just booted reports what it knows within seconds.
+	// boot; the message says which. A machine in maintenance mode waits. A member of a cluster keeps the installer that
+	// its config names, and gets its other changes. A machine that has just booted reports what it knows within seconds.
 	//
 	// Next: wait. If it stays, `talosctl -n ADDRESS get securitystate` and `get extensions` show what it reports (with
 	// `--insecure` in maintenance mode); reboot it, or name an installer of a factory with its schematic.
@@ -105,8 +105,8 @@ const (
 	//
 	// Next: set `install.platform` to the platform that the message names, or boot the image of the other one.
 	ReasonPlatformMismatch = "PlatformMismatch"
-	// ReasonExtensionsLost: what the machine runs has system extensions, or the overlay of a single-board computer, that the
-	// installer of the spec does not have; the message names them. A machine in maintenance mode waits. A member of a
+	// ReasonExtensionsLost: what the machine runs has system extensions, or the overlay of a single-board computer, that
+	// the installer of the spec does not have; the message names them. A machine in maintenance mode waits. A member of a
 	// cluster keeps the installer that its config names, and gets its other changes.
 	//
 	// Next: add them to `install.schematic`, or name those that the machine may lose in `install.dropExtensions`.

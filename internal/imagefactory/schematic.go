@@ -85,8 +85,8 @@ func (s *Schematic) ID() (string, error) {
 // plainID is the ID of the schematic that adds nothing.
 const plainID = "376567988ad370138ad8b2698212367b8edcb69b5fd68c80be1f2ec7d603b4ba"
 
-// HasOverlay reports whether the schematic with an ID has an overlay, which a single-board computer needs to boot. known
-// is false unless the text is that of the ID: then nothing but the ID is known of the schematic.
+// HasOverlay reports whether the schematic with an ID has an overlay, which a single-board computer needs to boot.
+// known is false unless the text is that of the ID: then nothing but the ID is known of the schematic.
 func HasOverlay(id, text string) (has, known bool) {
 	if id == plainID {
 		return false, true

@@ -206,7 +206,8 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestHasOverlay: a schematic tells of its overlay if its text is that of its ID, and the one that adds nothing has none.
+// TestHasOverlay: a schematic tells of its overlay if its text is that of its ID, and the one that adds nothing has
+// none.
 func TestHasOverlay(t *testing.T) {
 	board := &imagefactory.Schematic{Overlay: &imagefactory.Overlay{Image: "siderolabs/sbc-raspberrypi", Name: "rpi_generic"}}
 	embedded := &imagefactory.Schematic{Customization: imagefactory.Customization{

@@ -113,8 +113,8 @@ func TestKeepImageTagsFollowsWhatRuns(t *testing.T) {
 	}
 }
 
-// TestKeepInstaller: an installer that the machine cannot take is not written, whatever an upgrade may write, and is said
-// to be missing.
+// TestKeepInstaller: an installer that the machine cannot take is not written, whatever an upgrade may write, and is
+// said to be missing.
 func TestKeepInstaller(t *testing.T) {
 	t.Parallel()
 

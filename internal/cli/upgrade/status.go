@@ -275,8 +275,8 @@ func (s upgradeState) happens() string {
 		change.After("; ", revocable(u)), output.OrNone(u.Machines)) + change.After(": ", cmp.Or(u.Message, u.Obstacles))
 }
 
-// revocable tells whether the version of Kubernetes that machines get now can be taken back, and to which one: that which
-// this step came from, and none before. It is empty if that is unknown, or they get none.
+// revocable tells whether the version of Kubernetes that machines get now can be taken back, and to which one: that
+// which this step came from, and none before. It is empty if that is unknown, or they get none.
 func revocable(u *v1alpha1.UpgradeStatus) string {
 	switch u.PointOfNoReturn {
 	case v1alpha1.PointOfNoReturnAhead:

@@ -117,8 +117,8 @@ func (r *Reconciler) endRefused(ctx context.Context, s *scope, refused error) er
 	return nil
 }
 
-// isRefusal reports whether an error is why a desired configuration is not sent although it can be rendered: Talos would
-// accept its volumes, and then not open them at a boot.
+// isRefusal reports whether an error is why a desired configuration is not sent although it can be rendered: Talos
+// would accept its volumes, and then not open them at a boot.
 func isRefusal(err error) bool { return failure.Reason(err) == v1alpha1.ReasonVolumeChangeRefused }
 
 // readConfigs reads the live configuration and renders the desired one.

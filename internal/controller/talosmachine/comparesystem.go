@@ -70,8 +70,8 @@ func (r *Reconciler) compareSystem(ctx context.Context, s *scope) (ctrl.Result, 
 	return ctrl.Result{}, nil
 }
 
-// running is what the machine runs, with what it would lose by an installer that the spec asks for. live is the one that
-// its config names.
+// running is what the machine runs, with what it would lose by an installer that the spec asks for. live is the one
+// that its config names.
 func (s *scope) running(image talos.Image, live, installer string) running {
 	from := s.sources()
 
@@ -261,9 +261,9 @@ func (o running) refuseOverlay(image string) (reason, text string) {
 			"that schematic, or install.dropExtensions to [\"*\"]", o.schematic, image)
 	}
 
-	return v1alpha1.ReasonImageUnknown, fmt.Sprintf("it has no extensions and does not report what else is in its schematic "+
-		"%s, such as the overlay of a single-board computer, which %s does not have: set the installer image of the factory "+
-		"with that schematic, or install.dropExtensions to [\"*\"] if nothing of it is needed", o.schematic, image)
+	return v1alpha1.ReasonImageUnknown, fmt.Sprintf("it has no extensions and does not report what else is in its "+
+		"schematic %s, such as the overlay of a single-board computer, which %s does not have: set the installer image of "+
+		"the factory with that schematic, or install.dropExtensions to [\"*\"] if nothing of it is needed", o.schematic, image)
 }
 
 // isBare reports whether a machine loses nothing that it needs with its schematic: it has no extension, and its

@@ -395,8 +395,8 @@ func TestSchematicGoes(t *testing.T) {
 	}
 }
 
-// TestBareSchematicGoes: a schematic without which nothing is lost goes with another version, and is by itself no reason
-// to reboot a machine.
+// TestBareSchematicGoes: a schematic without which nothing is lost goes with another version, and is by itself no
+// reason to reboot a machine.
 func TestBareSchematicGoes(t *testing.T) {
 	cp := &v1alpha1.TalosControlPlane{}
 	cp.Spec.TalosVersion, cp.Spec.Upgrade = "v1.13.9", &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeAutomatic}
@@ -410,6 +410,32 @@ func TestBareSchematicGoes(t *testing.T) {
 		}, stockImage)
 		if got.want != want || got.refused != "" {
 			t.Errorf("%s: %+v", version, got)
+		}
+	}
+}
+
+// TestIsBare: nothing is lost with a schematic if all of it is known, and it has neither an extension nor an overlay.
+func TestIsBare(t *testing.T) {
+	of := func(s *imagefactory.Schematic, edit func(*running)) running {
+		id, image := described(t, s)
+		out := running{system: system{"v1.13.8", id}, image: image}
+		edit(&out)
+
+		return out
+	}
+
+	for name, c := range map[string]struct {
+		runs running
+		want bool
+	}{
+		"kernel arguments":    {of(kernelArguments, func(*running) {}), true},
+		"an extension":        {of(kernelArguments, func(o *running) { o.image.Names = []string{"gvisor"} }), false},
+		"it has not reported": {of(kernelArguments, func(o *running) { o.incomplete = true }), false},
+		"it does not show it": {of(kernelArguments, func(o *running) { o.image.SchematicText = "" }), false},
+		"an overlay":          {of(overlaid, func(*running) {}), false},
+	} {
+		if got := c.runs.isBare(); got != c.want {
+			t.Errorf("%s: %t", name, got)
 		}
 	}
 }

@@ -20,13 +20,13 @@ import (
 // a condition.
 type refusal struct{ reason, message string }
 
-// checkInstaller finds out whether a member can take the installer of the spec. Where it cannot, its config keeps the one
-// that it names: the next upgrade would use the other one, also an upgrade that the operator does not begin. The rest of
-// the spec does not depend on the installer and is sent, so that one machine does not keep its group from changes. A
-// member whose config names that installer already is told what is wrong about it.
+// checkInstaller finds out whether a member can take the installer of the spec. Where it cannot, its config keeps the
+// one that it names: the next upgrade would use the other one, also an upgrade that the operator does not begin. The
+// rest of the spec does not depend on the installer and is sent, so that one machine does not keep its group from
+// changes. A member whose config names that installer already is told what is wrong about it.
 //
-// It follows from what the member reports in this boot, and never from the status: that is of the boot before until this
-// reconciliation ends, and a result that follows from it would stay until something else changes.
+// It follows from what the member reports in this boot, and never from the status: that is of the boot before until
+// this reconciliation ends, and a result that follows from it would stay until something else changes.
 func (r *Reconciler) checkInstaller(ctx context.Context, s *scope) error {
 	live, err := machineconfig.InstallImage(s.live)
 	if err != nil {
@@ -68,8 +68,9 @@ func (r *Reconciler) checkInstaller(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// lastRefusal is what the status says to be wrong about the installer of this spec; nil if nothing. While a member has not
-// reported everything it stays, and decides nothing: a condition would otherwise change at each boot, and back again.
+// lastRefusal is what the status says to be wrong about the installer of this spec; nil if nothing. While a member has
+// not reported everything it stays, and decides nothing: a condition would otherwise change at each boot, and back
+// again.
 func (s *scope) lastRefusal() *refusal {
 	st := &s.machine.Status
 	last := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionUpToDate)
@@ -88,10 +89,10 @@ var refusals = []string{
 	v1alpha1.ReasonExtensionsLost,
 }
 
-// waitsForReport reports whether nothing is decided before the member has reported what it has booted: its recorded change
-// brings an installer that it could take when the change was planned. Without that installer it would be another change:
-// the node would be made schedulable again, drained once more a moment later, and need another approval. A change that
-// has not begun is not waited for longer than reportTime, because its group waits for the machine.
+// waitsForReport reports whether nothing is decided before the member has reported what it has booted: its recorded
+// change brings an installer that it could take when the change was planned. Without that installer it would be another
+// change: the node would be made schedulable again, drained once more a moment later, and need another approval. A
+// change that has not begun is not waited for longer than reportTime, because its group waits for the machine.
 func (r *Reconciler) waitsForReport(s *scope, rendered *machineconfig.Rendered) (bool, error) {
 	c := s.machine.Status.Change
 	if !s.unknownInstaller || c == nil || !s.mustEnd() && r.unreportedFor(s) >= reportTime {

@@ -15,8 +15,8 @@ import (
 
 const otherImage = "other.example/siderolabs/installer:v1.13.9"
 
-// installs is a reconciliation of a member whose config names one installer, and whose spec another one. reports is what
-// it has reported in this boot.
+// installs is a reconciliation of a member whose config names one installer, and whose spec another one. reports is
+// what it has reported in this boot.
 func installs(r *Reconciler, live, image string, reports talos.Image) *scope {
 	s := imageScope(v1alpha1.InstallOptions{}, reports)
 	s.facts.BootID, s.live, s.image = "now", []byte("machine: {install: {image: \""+live+"\"}}\n"), image
@@ -72,8 +72,8 @@ func TestCheckInstaller(t *testing.T) {
 	}
 }
 
-// TestWaitsForReport: a change that brings an installer stays as it is until the member has reported what it has booted:
-// one that has begun for as long as that takes, and one that has not for a short time.
+// TestWaitsForReport: a change that brings an installer stays as it is until the member has reported what it has
+// booted: one that has begun for as long as that takes, and one that has not for a short time.
 func TestWaitsForReport(t *testing.T) {
 	config := func(image string) []byte { return []byte("machine: {install: {image: \"" + image + "\"}}\n") }
 
@@ -122,8 +122,8 @@ func TestWaitsForReport(t *testing.T) {
 	}
 }
 
-// TestRefusalStays: while a member has not reported everything, its condition says of the installer what it said before,
-// as long as that is about the same spec, and what a report says counts at once.
+// TestRefusalStays: while a member has not reported everything, its condition says of the installer what it said
+// before, as long as that is about the same spec, and what a report says counts at once.
 func TestRefusalStays(t *testing.T) {
 	lost := metav1.Condition{
 		Type: v1alpha1.ConditionUpToDate, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonExtensionsLost, Message: "gvisor",

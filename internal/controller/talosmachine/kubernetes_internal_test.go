@@ -45,7 +45,8 @@ func TestNotAsked(t *testing.T) {
 	}
 }
 
-// TestRefusedInstallerHoldsNoKubernetes: a machine that keeps its installer gets its components of Kubernetes all the same.
+// TestRefusedInstallerHoldsNoKubernetes: a machine that keeps its installer gets its components of Kubernetes all the
+// same.
 func TestRefusedInstallerHoldsNoKubernetes(t *testing.T) {
 	const config = "version: v1alpha1\nmachine:\n    type: worker\n    install:\n        image: %s\n    kubelet:\n        image: k:%s\n"
 

@@ -52,8 +52,8 @@ func remedy(c *v1alpha1.MachineChange) string {
 		v1alpha1.RevertAnnotation, c.Target)
 }
 
-// kubernetesRemedy names the version that an upgrade came from: over several minors, no older one is a way back. Kubelets
-// come last, when there is none any more.
+// kubernetesRemedy names the version that an upgrade came from: over several minors, no older one is a way back.
+// Kubelets come last, when there is none any more.
 func kubernetesRemedy(fields []v1alpha1.FieldChange) string {
 	switch {
 	case len(fields) > 0 && fields[0].Field == "machine.kubelet.image":

@@ -307,9 +307,17 @@ func TestPointOfNoReturn(t *testing.T) {
 		"it becomes unknown":               {[]func(*world){begun(newKube, ahead), begun(newKube, "")}, []v1alpha1.PointOfNoReturn{""}},
 		"and known again":                  {[]func(*world){begun(newKube, ahead), begun(newKube, ""), begun(newKube, ahead)}, []v1alpha1.PointOfNoReturn{ahead}},
 		"the path waits":                   {[]func(*world){begun(newKube, ahead), plans("", "", "waiting")}, []v1alpha1.PointOfNoReturn{""}},
-		"passed, and unknown":              {[]func(*world){begun(newKube, passed), begun(newKube, "")}, []v1alpha1.PointOfNoReturn{passed}},
-		"called off before":                {[]func(*world){begun(newKube, ahead), over}, []v1alpha1.PointOfNoReturn{""}},
-		"ended after it":                   {[]func(*world){begun(newKube, passed), over}, []v1alpha1.PointOfNoReturn{passed}},
+		"another version has passed it": {[]func(*world){begun(newKube, ahead), func(w *world) {
+			plans("", "", "waiting")(w)
+			w.cp.Status.Upgrade.KubernetesBegun, w.cp.Status.Upgrade.PointOfNoReturn = oldKube, passed
+		}}, []v1alpha1.PointOfNoReturn{""}},
+		"called off, and still said to be ahead": {[]func(*world){begun(newKube, ahead), func(w *world) {
+			w.plan(newTalos, "", "")
+			w.cp.Status.Upgrade.KubernetesBegun, w.cp.Status.Upgrade.PointOfNoReturn = newKube, ahead
+		}}, []v1alpha1.PointOfNoReturn{""}},
+		"passed, and unknown": {[]func(*world){begun(newKube, passed), begun(newKube, "")}, []v1alpha1.PointOfNoReturn{passed}},
+		"called off before":   {[]func(*world){begun(newKube, ahead), over}, []v1alpha1.PointOfNoReturn{""}},
+		"ended after it":      {[]func(*world){begun(newKube, passed), over}, []v1alpha1.PointOfNoReturn{passed}},
 		"taken back": {
 			[]func(*world){begun(newKube, ahead), api(newKube), begun(oldKube, "")}, []v1alpha1.PointOfNoReturn{"", ""},
 		},
