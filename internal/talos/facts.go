@@ -183,9 +183,7 @@ func readKubernetes(ctx context.Context, r *reader, f *Facts) {
 	}
 
 	if f.NodeName == "" {
-		if n := get[*k8s.Nodename](ctx, r, k8s.NamespaceName, k8s.NodenameType, k8s.NodenameID); n != nil {
-			f.NodeName = n.TypedSpec().Nodename
-		}
+		f.NodeName = derivedName(ctx, r)
 	}
 
 	if e := get[*etcd.Member](ctx, r, etcd.NamespaceName, etcd.MemberType, etcd.LocalMemberID); e != nil {

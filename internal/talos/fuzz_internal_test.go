@@ -95,6 +95,9 @@ func FuzzResources(f *testing.F) {
 	add(filled(f, k8s.NewStaticPod(k8s.NamespaceName, "a"), func(r *k8s.StaticPod) {
 		r.TypedSpec().Pod = map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"args": []any{"--a"}}}}}
 	}))
+	add(filled(f, k8s.NewStaticPod(k8s.NamespaceName, "b"), func(r *k8s.StaticPod) {
+		r.TypedSpec().Pod = map[string]any{"metadata": map[string]any{"name": "a\x1b[2J", "namespace": []any{"b"}}}
+	}))
 	add(filled(f, block.NewVolumeStatus(block.NamespaceName, "EPHEMERAL"), func(r *block.VolumeStatus) {
 		r.TypedSpec().Phase, r.TypedSpec().ErrorMessage = block.VolumePhaseFailed, "no key"
 		r.TypedSpec().ConfiguredEncryptionKeys = []string{"tpm"}

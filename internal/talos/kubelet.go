@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
+	"github.com/siderolabs/talos/pkg/machinery/resources/k8s"
 
 	"github.com/talos-operator/talos-operator/internal/text"
 )
@@ -50,12 +51,46 @@ func overriddenName(args []string) string {
 	return name
 }
 
+// derivedName returns the name that Talos gives the kubelet, unless an argument replaces it; empty if there is none.
+func derivedName(ctx context.Context, r *reader) string {
+	n := get[*k8s.Nodename](ctx, r, k8s.NamespaceName, k8s.NodenameType, k8s.NodenameID)
+	if n == nil {
+		return ""
+	}
+
+	return n.TypedSpec().Nodename
+}
+
+// kubeletName returns the name that the kubelet registers with; empty if it has none.
+func kubeletName(ctx context.Context, r *reader) string {
+	if k := get[*k8s.KubeletSpec](ctx, r, k8s.NamespaceName, k8s.KubeletSpecType, k8s.KubeletID); k != nil {
+		if name := overriddenName(k.TypedSpec().Args); name != "" {
+			return name
+		}
+	}
+
+	return derivedName(ctx, r)
+}
+
 // RunningPods returns the pods of which the node runs containers, as namespace/name, whether Kubernetes has them or
-// not.
+// not. Static pods are left out: they remain for as long as the configuration has them.
 func (n *Node) RunningPods(ctx context.Context) ([]string, error) {
 	containers, err := n.Containers(ctx)
+	if err != nil {
+		return nil, err
+	}
 
-	return podsOf(containers), err
+	pods := podsOf(containers)
+	if len(pods) == 0 {
+		return nil, nil
+	}
+
+	static, err := n.staticNames(ctx)
+	if err != nil {
+		return nil, err
+	}
+
+	return slices.DeleteFunc(pods, func(pod string) bool { return static[pod] }), nil
 }
 
 // podsOf returns the pods of the containers that run. A container counts as running unless the runtime reports that it

@@ -12,7 +12,8 @@ import (
 )
 
 // TestNodeName: a machine in maintenance mode has no Node. One that is configured reports the name that its kubelet
-// registers, also if the config overrides it, and which pods it runs, whether Kubernetes has them or not.
+// registers, also if the config overrides it, and which pods it runs beside its static pods, whether Kubernetes has them
+// or not.
 func TestNodeName(t *testing.T) {
 	t.Parallel()
 
@@ -50,22 +51,24 @@ func TestNodeName(t *testing.T) {
 				t.Errorf("%q, %v; want %q", facts.NodeName, err, want)
 			}
 
-			n.Outlive("default/web-0")
+			if static, err := conn.StaticPods(t.Context()); err != nil || static.Node != want {
+				t.Errorf("its static pods are those of %q, %v; want %q", static.Node, err, want)
+			}
 
-			if pods, err := conn.RunningPods(t.Context()); err != nil || !slices.Equal(pods, []string{"default/web-0"}) {
-				t.Errorf("it runs %q, %v", pods, err)
+			// Only what the config has as a static pod is one: others may have names that end in the same way.
+			others := []string{"default/own-" + want, "default/web-0", "tools/web-" + want}
+			n.Outlive(append(others, "tools/own-"+want, "default/nowhere-"+want)...)
+
+			if pods, err := conn.RunningPods(t.Context()); err != nil || !slices.Equal(pods, others) {
+				t.Errorf("it runs %q, %v; want %q", pods, err, others)
 			}
 		})
 	}
 }
 
-// overriding returns the config of a node whose kubelet registers another name, if that is not empty.
+// overriding returns the config of a node with static pods, whose kubelet registers another name, if that is not empty.
 func (c *cluster) overriding(name string) []byte {
 	c.t.Helper()
-
-	if name == "" {
-		return c.config(configmachine.TypeControlPlane)
-	}
 
 	cfg, err := c.input.Config(configmachine.TypeControlPlane)
 	if err != nil {
@@ -73,7 +76,15 @@ func (c *cluster) overriding(name string) []byte {
 	}
 
 	cfg, err = cfg.PatchV1Alpha1(func(m *v1alpha1.Config) error {
-		m.MachineConfig.MachineKubelet.KubeletExtraArgs = v1alpha1.Args{"hostname-override": v1alpha1.NewArgValue(name, nil)}
+		for _, meta := range []map[string]any{{"name": "own", "namespace": "tools"}, {"name": "nowhere"}} {
+			m.MachineConfig.MachinePods = append(m.MachineConfig.MachinePods, v1alpha1.Unstructured{
+				Object: map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": meta},
+			})
+		}
+
+		if name != "" {
+			m.MachineConfig.MachineKubelet.KubeletExtraArgs = v1alpha1.Args{"hostname-override": v1alpha1.NewArgValue(name, nil)}
+		}
 
 		return nil
 	})

@@ -73,11 +73,46 @@ func (n *Node) StaticPods(ctx context.Context) (StaticPods, error) {
 	}
 
 	r := &reader{c: n.c}
-	if name := get[*k8s.Nodename](ctx, r, k8s.NamespaceName, k8s.NodenameType, k8s.NodenameID); name != nil {
-		out.Node = text.Name(name.TypedSpec().Nodename)
-	}
+	out.Node = text.Name(kubeletName(ctx, r))
 
 	return out, classify("its static pods", n.name(), r.err)
+}
+
+// staticNames returns the names that the kubelet gives to the static pods of the node, as namespace/name, from the
+// manifests that Talos serves to it. Control-plane nodes and workers have them. Without a manifest, a pod is not static,
+// whatever its name looks like.
+func (n *Node) staticNames(ctx context.Context) (map[string]bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+
+	list, err := safe.ReaderListAll[*k8s.StaticPod](ctx, n.c.COSI)
+	if err != nil {
+		if isAbsent(err) {
+			return nil, nil
+		}
+
+		return nil, classify("its static pods", n.name(), err)
+	}
+
+	r := &reader{c: n.c}
+
+	node := kubeletName(ctx, r)
+	if r.err != nil {
+		return nil, classify("the name of its kubelet", n.name(), r.err)
+	}
+
+	out := map[string]bool{}
+
+	for pod := range list.All() {
+		meta, _ := pod.TypedSpec().Pod["metadata"].(map[string]any)
+		namespace, _ := meta["namespace"].(string)
+
+		if name, _ := meta["name"].(string); name != "" && node != "" {
+			out[text.Name(cmp.Or(namespace, corev1.NamespaceDefault)+"/"+name+"-"+strings.ToLower(node))] = true
+		}
+	}
+
+	return out, nil
 }
 
 // judge reads the status of a pod as kubectl shows it: what a container waits for, or how it ended, comes before the

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -66,16 +64,14 @@ func (r *Reconciler) drain(ctx context.Context, s *scope) error {
 		s.machine.Name), pollDrain)
 }
 
-// runningPods queries the node for the pods that it runs, except static pods: their names end with that of the node.
+// runningPods queries the node for the pods that it runs, except static pods.
 func (r *Reconciler) runningPods(ctx context.Context, s *scope) ([]string, error) {
 	node, err := r.node(ctx, s)
 	if err != nil {
 		return nil, err
 	}
 
-	pods, err := node.RunningPods(ctx)
-
-	return slices.DeleteFunc(pods, func(pod string) bool { return strings.HasSuffix(pod, "-"+s.kubeletName()) }), err
+	return node.RunningPods(ctx)
 }
 
 // nodeUnclear holds a drain for which it is unknown which pods run on the machine, so that no pod can be proven to be

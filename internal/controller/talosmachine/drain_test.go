@@ -274,7 +274,8 @@ func TestDrainWithoutNode(t *testing.T) {
 	e.createGroups(1)
 	e.createState()
 	change(e, &v1alpha1.TalosWorker{}, group, func(g *v1alpha1.TalosWorker) {
-		g.Spec.ConfigPatches = []string{"machine: {kubelet: {skipNodeRegistration: true}}"}
+		g.Spec.ConfigPatches = []string{"machine: {kubelet: {skipNodeRegistration: true}, pods: [{apiVersion: v1, kind: Pod, " +
+			"metadata: {name: own, namespace: kube-system}, spec: {containers: [{name: c, image: own:1}]}}]}"}
 	})
 	e.boot("cp-0", 1, nil)
 	e.boot("w-0", 100, &v1alpha1.ObjectReference{Name: group})
@@ -283,7 +284,7 @@ func TestDrainWithoutNode(t *testing.T) {
 	m := e.until("w-0", "it is configured", func(m *v1alpha1.TalosMachine) bool { return m.Status.NodeName != "" })
 	m.Status.NodeName = ""
 	e.UpdateStatus(m)
-	e.nodes["w-0"].Outlive("default/web-0", "kube-system/own-w-0")
+	e.nodes["w-0"].Outlive("default/web-0", "default/web-w-0", "kube-system/own-w-0")
 
 	e.Eventually("the API server is ready", func(ctx context.Context) error {
 		_, err := e.api().Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
@@ -291,7 +292,7 @@ func TestDrainWithoutNode(t *testing.T) {
 		return err
 	})
 
-	const left = "there is no Node w-0, and the machine still runs default/web-0"
+	const left = "there is no Node w-0, and the machine still runs default/web-0, default/web-w-0"
 
 	e.takeOut("w-0", &v1alpha1.DrainOptions{Timeout: &metav1.Duration{Duration: time.Minute}})
 	e.holds("w-0", v1alpha1.ReasonDraining, left)
@@ -303,6 +304,6 @@ func TestDrainWithoutNode(t *testing.T) {
 	e.sleep(time.Minute + time.Second)
 	e.holds("w-0", v1alpha1.ReasonDrainHeld, left)
 
-	e.nodes["w-0"].Outlive()
+	e.nodes["w-0"].Outlive("kube-system/own-w-0")
 	e.leaves("w-0")
 }
