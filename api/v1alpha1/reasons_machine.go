@@ -220,12 +220,12 @@ const (
 	//
 	// Next: wait.
 	ReasonDraining = "Draining"
-	// ReasonDrainHeld: pods were not evicted in time, or the Node of the machine is unknown, and the drain is blocked; the
-	// message says which.
+	// ReasonDrainHeld: pods were not evicted in time, or it is unknown which Node the machine has, or which pods it runs
+	// without one, and the drain is blocked; the message says which.
 	//
 	// Next: move the named pods, relax the PodDisruptionBudgets that block them, or set `drain.onTimeout` of the group
-	// to Force or Skip: it takes effect at once. An unknown Node: let the kubelet register, delete the Node that the
-	// message names if no machine has it, or set Skip.
+	// to Force or Skip: it takes effect at once. If the Node or the pods are unknown, do what the message says, or set
+	// Skip: Force does not help.
 	ReasonDrainHeld = "DrainHeld"
 	// ReasonLeavingEtcd: the node's member is leaving etcd.
 	//

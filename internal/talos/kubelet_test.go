@@ -6,6 +6,7 @@ import (
 
 	configmachine "github.com/siderolabs/talos/pkg/machinery/config/machine"
 	"github.com/siderolabs/talos/pkg/machinery/config/types/v1alpha1"
+	"google.golang.org/grpc/codes"
 
 	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/test/loopback"
@@ -61,6 +62,12 @@ func TestNodeName(t *testing.T) {
 
 			if pods, err := conn.RunningPods(t.Context()); err != nil || !slices.Equal(pods, others) {
 				t.Errorf("it runs %q, %v; want %q", pods, err, others)
+			}
+
+			n.Faults().Fail("List", codes.Unavailable, 1, 0)
+
+			if pods, err := conn.RunningPods(t.Context()); err == nil {
+				t.Errorf("its static pods are unknown, and it runs %q", pods)
 			}
 		})
 	}

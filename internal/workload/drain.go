@@ -130,6 +130,8 @@ func (c *Cluster) node(ctx context.Context, ref NodeRef) (*corev1.Node, error) {
 type NodeUnclearError struct {
 	// Why is half a sentence, for people.
 	Why string
+	// Next is what a user can do about it, in the same form; empty if it depends on the Node that Why names.
+	Next string
 
 	cause error
 }
@@ -241,10 +243,10 @@ func outlived(ctx context.Context, ref NodeRef, o DrainOptions) error {
 		return ctx.Err() // a list of pods that came at the last moment is no reason to go on
 	case err != nil:
 		return &NodeUnclearError{Why: fmt.Sprintf("there is no Node %s, and it is unknown which pods the machine runs (%s)",
-			ref.Name, failure.Message(err)), cause: err}
+			ref.Name, failure.Message(err)), Next: "repair or reboot the machine", cause: err}
 	case len(left) > 0:
 		return &NodeUnclearError{Why: fmt.Sprintf("there is no Node %s, and the machine still runs %s", ref.Name,
-			text.Cut(strings.Join(left, ", "), maxName))}
+			text.Cut(strings.Join(left, ", "), maxName)), Next: "restart its kubelet, so that it registers and ends them"}
 	}
 
 	return nil

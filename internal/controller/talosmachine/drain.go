@@ -8,6 +8,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/change"
@@ -38,7 +39,10 @@ func (r *Reconciler) drain(ctx context.Context, s *scope) error {
 
 	ref := s.nodeRef()
 	if ref.Name = s.kubeletName(); ref.Name == "" {
-		return s.nodeUnclear("Talos does not report yet which name its kubelet registers with", late, o)
+		return s.nodeUnclear(&workload.NodeUnclearError{
+			Why:  "Talos does not report yet which name its kubelet registers with",
+			Next: "let its kubelet start",
+		}, late, o)
 	}
 
 	left, err := cluster.Drain(ctx, ref, workload.DrainOptions{
@@ -50,7 +54,7 @@ func (r *Reconciler) drain(ctx context.Context, s *scope) error {
 
 	switch {
 	case errors.As(err, &unclear):
-		return s.nodeUnclear(unclear.Why, late, o)
+		return s.nodeUnclear(unclear, late, o)
 	case err != nil:
 		return fmt.Errorf("draining %s: %w", s.machine.Name, err)
 	case len(left) == 0, late && o.OnTimeout == v1alpha1.DrainSkip:
@@ -64,27 +68,37 @@ func (r *Reconciler) drain(ctx context.Context, s *scope) error {
 		s.machine.Name), pollDrain)
 }
 
-// runningPods queries the node for the pods that it runs, except static pods.
+// runningPods queries the node for the pods that it runs, except static pods. It is asked only about a machine that has
+// no Node and no pods in Kubernetes.
 func (r *Reconciler) runningPods(ctx context.Context, s *scope) ([]string, error) {
 	node, err := r.node(ctx, s)
 	if err != nil {
 		return nil, err
 	}
 
-	return node.RunningPods(ctx)
+	pods, err := node.RunningPods(ctx)
+	if err == nil && len(pods) == 0 {
+		// No condition or event tells why nothing was evicted.
+		ctrl.LoggerFrom(ctx).Info("The machine counts as drained: it has no Node, and runs no pods but static ones",
+			"node", s.kubeletName())
+	}
+
+	return pods, err
 }
 
 // nodeUnclear holds a drain for which it is unknown which pods run on the machine, so that no pod can be proven to be
-// gone. Force does not continue either: it deletes pods and waits for their end, and here none can be found.
-func (s *scope) nodeUnclear(why string, late bool, o v1alpha1.DrainOptions) error {
+// gone. Force does not continue either: it deletes pods and waits for their end, and here none can be found. What the
+// machine cannot report will never be proven, so the message names Skip as the way out, which only a user may choose.
+func (s *scope) nodeUnclear(e *workload.NodeUnclearError, late bool, o v1alpha1.DrainOptions) error {
 	switch {
 	case !late:
-		return failure.Waiting(v1alpha1.ReasonDraining, fmt.Sprintf("waiting to know the Node of %s, whose pods have to "+
-			"leave: %s", s.machine.Name, why), pollDrain)
+		return failure.Waiting(v1alpha1.ReasonDraining, fmt.Sprintf("%s cannot be drained yet: %s", s.machine.Name, e.Why),
+			pollDrain)
 	case o.OnTimeout != v1alpha1.DrainSkip:
-		return failure.Waiting(v1alpha1.ReasonDrainHeld, fmt.Sprintf("%s is not drained after %s, because its Node is "+
-			"unknown: %s; let its kubelet register, delete the named Node if no machine runs under that name, or set "+
-			"drain.onTimeout to Skip", s.machine.Name, o.Timeout.Duration, why), retryHeld)
+		return failure.Waiting(v1alpha1.ReasonDrainHeld, fmt.Sprintf("%s is not drained after %s: %s; %s, or set "+
+			"drain.onTimeout to Skip (Force does not help: it deletes only the pods of a known Node)", s.machine.Name,
+			o.Timeout.Duration, e.Why, cmp.Or(e.Next, "let its kubelet register, delete the named Node if no machine runs "+
+				"under that name")), retryHeld)
 	}
 
 	return nil

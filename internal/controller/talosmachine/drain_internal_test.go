@@ -10,6 +10,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/talos"
+	"github.com/talos-operator/talos-operator/internal/workload"
 )
 
 // TestNodeUnclear: a machine of which it is unknown which Node is its own does not count as drained, unless a user chose
@@ -29,11 +30,19 @@ func TestNodeUnclear(t *testing.T) {
 		"late, a user's choice": {late: true, onTimeout: v1alpha1.DrainSkip},
 		"late, Force":           {late: true, onTimeout: v1alpha1.DrainForce, want: v1alpha1.ReasonDrainHeld},
 	} {
-		err := s.nodeUnclear("why", c.late, v1alpha1.DrainOptions{
-			OnTimeout: c.onTimeout, Timeout: &metav1.Duration{Duration: time.Minute},
-		})
-		if failure.Reason(err) != c.want || c.want != "" && !strings.Contains(failure.Message(err), "w-0") {
-			t.Errorf("%s: %v", name, err)
+		for next, says := range map[string]string{"": "delete the named Node", "repair it": "why; repair it, or set"} {
+			err := s.nodeUnclear(&workload.NodeUnclearError{Why: "why", Next: next}, c.late, v1alpha1.DrainOptions{
+				OnTimeout: c.onTimeout, Timeout: &metav1.Duration{Duration: time.Minute},
+			})
+			if failure.Reason(err) != c.want || c.want != "" && !strings.Contains(failure.Message(err), "w-0") {
+				t.Errorf("%s: %v", name, err)
+			}
+
+			held := failure.Message(err)
+			if c.want == v1alpha1.ReasonDrainHeld && (!strings.Contains(held, "drain.onTimeout to Skip") ||
+				!strings.Contains(held, says)) {
+				t.Errorf("%s: %s", name, held)
+			}
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -300,10 +301,32 @@ func TestDrainWithoutNode(t *testing.T) {
 	e.nodes["w-0"].Faults().Fail("Containers", codes.Unavailable, 1, 0)
 	e.holds("w-0", v1alpha1.ReasonDraining, "it is unknown which pods the machine runs")
 
-	e.nodes["w-0"].Faults().Clear()
+	// A container runtime that is broken for good holds the drain, even with Force, until a user decides.
 	e.sleep(time.Minute + time.Second)
+
+	for _, policy := range []v1alpha1.DrainTimeout{v1alpha1.DrainHold, v1alpha1.DrainForce} {
+		change(e, &v1alpha1.TalosWorker{}, group, func(g *v1alpha1.TalosWorker) {
+			g.Spec.Drain = &v1alpha1.DrainOptions{OnTimeout: policy}
+		})
+		e.holds("w-0", v1alpha1.ReasonDrainHeld, "it is unknown which pods the machine runs ("+e.address(100)+" did not respond "+
+			"to the request for its containers); repair or reboot the machine, or set drain.onTimeout to Skip")
+	}
+
+	e.nodes["w-0"].Faults().Clear()
 	e.holds("w-0", v1alpha1.ReasonDrainHeld, left)
 
 	e.nodes["w-0"].Outlive("kube-system/own-w-0")
+
+	var log strings.Builder
+
+	ctx := ctrl.LoggerInto(t.Context(), funcr.New(func(_, args string) { log.WriteString(args) }, funcr.Options{}))
+	if _, err := e.r.Reconcile(ctx, ctrl.Request{NamespacedName: e.Key("w-0")}); err != nil {
+		t.Error(err)
+	}
+
+	if !strings.Contains(log.String(), "counts as drained") || !strings.Contains(log.String(), `"node"="w-0"`) {
+		t.Errorf("the log does not say why nothing was evicted: %s", log.String())
+	}
+
 	e.leaves("w-0")
 }
