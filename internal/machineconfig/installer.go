@@ -61,6 +61,20 @@ func TagOf(reference string) string {
 	return i.tag
 }
 
+// NamedTag returns the tag of an image, also one beside a digest, which a runtime does not look at: it is what a user
+// says the image is.
+func NamedTag(reference string) string { return parseImage(reference).tag }
+
+// Pinned reports whether an image has a digest.
+func Pinned(reference string) bool { return parseImage(reference).digest != "" }
+
+// WithoutDigest returns an image without its digest.
+func WithoutDigest(reference string) string {
+	reference, _, _ = strings.Cut(reference, "@")
+
+	return reference
+}
+
 // Schematic returns the ID of the image factory schematic in a reference to an installer image, empty where it has
 // none.
 func Schematic(reference string) string {

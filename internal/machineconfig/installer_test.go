@@ -27,6 +27,24 @@ func TestRetag(t *testing.T) {
 	}
 }
 
+// TestNamedTag: a tag beside a digest is read, and the port of a registry is no tag.
+func TestNamedTag(t *testing.T) {
+	for in, want := range map[string]struct {
+		tag, without string
+		pinned       bool
+	}{
+		"r.example:5000/installer:v1.13.0@sha256:1234": {"v1.13.0", "r.example:5000/installer:v1.13.0", true},
+		"r.example:5000/installer@sha256:1234":         {"", "r.example:5000/installer", true},
+		"r.example:5000/installer:v1.13.0":             {"v1.13.0", "r.example:5000/installer:v1.13.0", false},
+		"":                                             {},
+	} {
+		tag, without, pinned := machineconfig.NamedTag(in), machineconfig.WithoutDigest(in), machineconfig.Pinned(in)
+		if tag != want.tag || without != want.without || pinned != want.pinned {
+			t.Errorf("%s: %q, %q, %t", in, tag, without, pinned)
+		}
+	}
+}
+
 // TestSchematic: the last part of a repository is the ID of a schematic, if it looks like one.
 func TestSchematic(t *testing.T) {
 	id, other := strings.Repeat("0a", 32), strings.Repeat("1b", 32)

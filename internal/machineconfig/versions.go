@@ -118,8 +118,8 @@ func hasAlias(node *yaml.Node) bool {
 
 // Released are the versions that an upgrade writes into a config.
 type Released struct {
-	// Talos is the version that runs; empty if that is unknown. Its installer is written whatever tag live names: that
-	// moves nothing, and what live names is what ran before the upgrade.
+	// Talos is the version that runs; empty if that is unknown. Its installer is written whatever tag or digest live
+	// names: that moves nothing, and what live names is what ran before the upgrade.
 	Talos string
 	// Kubernetes is the version that Images get, which are fields such as ImageOf returns. The desired config names Spec.
 	Kubernetes, Spec string
@@ -154,7 +154,7 @@ func (r Released) release(field, old, wanted string) (reference string, ok bool)
 	switch {
 	case wanted == "":
 		return "", false
-	case field == installImage && r.Talos != "" && parseImage(wanted).tag == r.Talos && parseImage(old).digest == "":
+	case field == installImage && r.Talos != "" && parseImage(wanted).tag == r.Talos:
 		return wanted, true
 	case !slices.Contains(r.Images, field):
 		return "", false

@@ -96,7 +96,10 @@ func TestKeepImageTagsFollowsWhatRuns(t *testing.T) {
 		"the installer":             {"machine.install.image", "a/i:v1", "a/i:v2", "a/i:v2"},
 		"the installer was missing": {"machine.install.image", "", "a/i:v2", "a/i:v2"},
 		"a newer one":               {"machine.install.image", "a/i:v1", "a/i:v3", "a/i:v1"},
-		"a digest stays":            {"machine.install.image", "a/i@sha256:1111", "a/i:v2", "a/i@sha256:1111"},
+		"a tag for a digest":        {"machine.install.image", "a/i@sha256:1111", "a/i:v2", "a/i:v2"},
+		"another digest":            {"machine.install.image", "a/i:v1@sha256:1111", "a/i:v2@sha256:2222", "a/i:v2@sha256:2222"},
+		"a newer one by digest":     {"machine.install.image", "a/i:v1@sha256:1111", "a/i:v3@sha256:2222", "a/i:v1@sha256:1111"},
+		"a digest alone":            {"machine.install.image", "a/i:v1@sha256:1111", "a/i@sha256:2222", "a/i:v1@sha256:1111"},
 		"no tag":                    {"machine.install.image", "a/i:v1", "a/i", "a/i:v1"},
 		"a kubelet":                 {"machine.kubelet.image", "a/k:v1", "a/k:v2", "a/k:v1"},
 	} {

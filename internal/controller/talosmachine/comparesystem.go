@@ -166,7 +166,7 @@ func (o running) replaces(image string) bool {
 // choose sets the images that install the desired system and what runs, or why that is refused. image is the installer
 // that the spec names.
 func (o *systems) choose(spec string, runs running, image string) {
-	ok, tag := true, machineconfig.TagOf(image)
+	ok, tag := true, machineconfig.NamedTag(image)
 
 	if o.image = image; o.want.version != spec {
 		o.image, ok = machineconfig.Retag(image, spec, o.want.version)
@@ -181,10 +181,10 @@ func (o *systems) choose(spec string, runs running, image string) {
 			image)
 	case !ok:
 		o.refused = fmt.Sprintf("the path of the upgrade goes through Talos %s, and %s does not tell which image that is: "+
-			"name the installer with the tag %s", o.want.version, image, spec)
+			"name the installer with the tag %s and without a digest", o.want.version, image, spec)
 	case !known:
 		o.refused = fmt.Sprintf("the image that installs Talos %s again, should the upgrade fail, is unknown: name the "+
-			"installer with its version as the tag", o.live.version)
+			"installer with its version as the tag, also where it has a digest", o.live.version)
 	}
 }
 

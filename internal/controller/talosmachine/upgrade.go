@@ -90,18 +90,34 @@ func (o running) signs(image string) bool {
 // boot is none.
 func (o running) again(image, spec string) (string, bool) {
 	for _, of := range []string{o.installer, image} {
+		tag := machineconfig.NamedTag(of)
+		if tag == "" && of == image {
+			tag = spec // a digest alone is the installer of the version that the spec names beside it
+		}
+
 		// A tag that is no version may stand for anything.
-		tag := machineconfig.TagOf(of)
 		if tag != o.version && tag != spec && !upgrade.IsVersion(tag) || o.unsigns(of) || o.signs(of) {
 			continue
 		}
 
-		if old, ok := machineconfig.Retag(of, tag, o.version); ok {
-			return machineconfig.WithSchematic(old, o.schematic), true
+		if old, ok := o.sibling(of, tag); ok {
+			return old, true
 		}
 	}
 
 	return "", false
+}
+
+// sibling returns the image that installs what runs, of the repository of another one whose tag is known. A digest is
+// that of one version with one schematic: it stays if these run, and otherwise the tag beside it leads to what runs.
+func (o running) sibling(of, tag string) (string, bool) {
+	if machineconfig.Pinned(of) && tag == o.version && machineconfig.WithSchematic(of, o.schematic) == of {
+		return of, true
+	}
+
+	old, ok := machineconfig.Retag(machineconfig.WithoutDigest(of), tag, o.version)
+
+	return machineconfig.WithSchematic(old, o.schematic), ok
 }
 
 // systemInput returns the evidence about the operating system, which has been compared.

@@ -118,6 +118,54 @@ func TestCompareSystems(t *testing.T) {
 			system{"v1.13.8", ""},
 			"mine/installer@sha256:1", "", "is unknown",
 		},
+		"from digest to digest": {
+			system{"v1.13.8", ""},
+			step("v1.13.9", true), true, "r.example:5000/installer:v1.13.8@sha256:1", "r.example:5000/installer:v1.13.9@sha256:2",
+			system{"v1.13.9", ""},
+			"r.example:5000/installer:v1.13.9@sha256:2", "r.example:5000/installer:v1.13.8@sha256:1", "",
+		},
+		"the config is behind": {
+			system{"v1.13.8", ""},
+			step("v1.13.9", true), true, "mine/installer:v1.13.7@sha256:1", "mine/installer:v1.13.9@sha256:2",
+			system{"v1.13.9", ""},
+			"mine/installer:v1.13.9@sha256:2", "mine/installer:v1.13.8", "",
+		},
+		"from a tag with digest to a digest": {
+			system{"v1.13.8", ""},
+			step("v1.13.9", true), true, "mine/installer:v1.13.8@sha256:1", "mine/installer@sha256:2",
+			system{"v1.13.9", ""},
+			"mine/installer@sha256:2", "mine/installer:v1.13.8@sha256:1", "",
+		},
+		"from a digest to a tag with digest": {
+			system{"v1.13.8", ""},
+			step("v1.13.9", true), true, "mine/installer@sha256:1", "mine/installer:v1.13.9@sha256:2",
+			system{"v1.13.9", ""},
+			"mine/installer:v1.13.9@sha256:2", "mine/installer:v1.13.8", "",
+		},
+		"digests without tags": {
+			system{"v1.13.8", ""},
+			step("v1.13.9", true), true, "mine/installer@sha256:1", "mine/installer@sha256:2",
+			system{"v1.13.8", ""},
+			"mine/installer@sha256:2", "", "is unknown",
+		},
+		"a digest of another version": {
+			system{"v1.13.8", ""},
+			step("v1.13.9", true), true, stock + "v1.13.8", stock + "v1.12.7@sha256:1",
+			system{"v1.13.8", ""},
+			stock + "v1.12.7@sha256:1", stock + "v1.13.8", "name the one of that version",
+		},
+		"a tag with digest on the way": {
+			system{"v1.11.6", ""},
+			step("v1.12.12", true), true, stock + "v1.11.6@sha256:1", stock + "v1.13.9@sha256:2",
+			system{"v1.11.6", ""},
+			"", stock + "v1.11.6@sha256:1", "without a digest",
+		},
+		"a digest of another schematic": {
+			system{"v1.13.9", a},
+			nil, false, factory(b, "v1.13.9@sha256:1"), factory(b, "v1.13.9@sha256:1"),
+			system{"v1.13.9", b},
+			factory(b, "v1.13.9@sha256:1"), factory(a, "v1.13.9"), "",
+		},
 		"no live image": {
 			system{"v1.13.8", ""},
 			step("v1.13.9", true), true, "", stock + "v1.13.9",
@@ -142,6 +190,18 @@ func TestCompareSystems(t *testing.T) {
 		cp.Spec.Upgrade.Talos = v1alpha1.UpgradeReport
 		if got := compareSystems(cp, m, running{system: c.runs, installer: c.live}, c.image); got.want != c.runs || got.image != "" {
 			t.Errorf("%s: upgraded without being asked for: %+v", name, got)
+		}
+	}
+}
+
+// TestAgainByDigest: a digest alone in the spec is the installer of the version that the spec names, and of no other one.
+func TestAgainByDigest(t *testing.T) {
+	const image = "mine/installer@sha256:1"
+
+	for version, want := range map[string]string{"v1.13.9": image, "v1.13.8": ""} {
+		runs := running{system: system{version: version}, installer: "mine/installer@sha256:2"}
+		if old, ok := runs.again(image, "v1.13.9"); old != want || ok != (want != "") {
+			t.Errorf("%s: %q, %t", version, old, ok)
 		}
 	}
 }

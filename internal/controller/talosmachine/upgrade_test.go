@@ -118,6 +118,47 @@ func TestUpgrade(t *testing.T) {
 	e.keepsSecrets()
 }
 
+// TestUpgradeByDigest: a machine whose installers are named by tag and digest is upgraded from one to the next one, and
+// its config names the digest of what runs, so that the next release is an upgrade as well.
+func TestUpgradeByDigest(t *testing.T) {
+	e := found(t, 1, 1)
+
+	image := ""
+	for i, version := range []string{newer, "v1.13.11"} {
+		was := image
+		image = installer + version + "@sha256:" + strings.Repeat(string(rune('a'+i)), 64)
+
+		e.follow(version, image)
+
+		c := e.planned("w-0")
+		if c.Kind != v1alpha1.ChangeTalos || c.Image != image || was != "" && c.OldImage != was {
+			t.Fatalf("planned: %+v", c)
+		}
+
+		e.grant("w-0", true)
+
+		m := e.until("w-0", "it runs "+version, func(m *v1alpha1.TalosMachine) bool {
+			return m.Status.Change == nil || m.Status.Change.Kind != v1alpha1.ChangeTalos
+		})
+		if m.Status.TalosVersion != version || e.cordoned("w-0") {
+			t.Fatal(show(m))
+		}
+
+		e.arrived()
+
+		if c := e.planned("w-0"); c.Reboot || len(c.Fields) != 1 || c.Fields[0].New != image {
+			t.Errorf("planned: %+v", c)
+		}
+
+		e.grant("w-0", false)
+		e.until("w-0", "it is changed", done)
+
+		if !e.runs("w-0", image) {
+			t.Errorf("its config does not name %s", image)
+		}
+	}
+}
+
 // upgradedBefore records that a machine ran another system before the one that it runs.
 func (e *env) upgradedBefore(name string) v1alpha1.PreviousSystem {
 	e.Helper()
