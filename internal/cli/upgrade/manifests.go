@@ -90,6 +90,18 @@ func (d *manifestsDiffer) run(ctx context.Context, name string) error {
 		return err
 	}
 
+	return d.compare(ctx, cluster, want)
+}
+
+// manifestCluster is a cluster that is compared to bootstrap manifests, and changed only with write.
+type manifestCluster interface {
+	Manifests(ctx context.Context, want manifests.Wanted, write bool) (manifests.Outcome, error)
+}
+
+var _ manifestCluster = (*workload.Cluster)(nil)
+
+// compare prints what differs, and writes nothing: the command promises that.
+func (d *manifestsDiffer) compare(ctx context.Context, cluster manifestCluster, want manifests.Wanted) error {
 	found, err := cluster.Manifests(ctx, want, false)
 	if err != nil {
 		return err

@@ -2,6 +2,8 @@ package upgrade
 
 import (
 	"bytes"
+	"context"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -13,6 +15,42 @@ import (
 	"github.com/talos-operator/talos-operator/internal/cli/session"
 	"github.com/talos-operator/talos-operator/internal/decide/manifests"
 )
+
+// writtenTo counts comparisons and writes. Like a cluster, it finds the same difference either way.
+type writtenTo struct {
+	compared, written int
+	found             manifests.Outcome
+}
+
+func (w *writtenTo) Manifests(_ context.Context, _ manifests.Wanted, write bool) (manifests.Outcome, error) {
+	if w.compared++; write {
+		w.written++
+	}
+
+	return w.found, nil
+}
+
+// TestManifestsWriteNothing: the command compares a cluster that differs, prints the difference and writes nothing.
+func TestManifestsWriteNothing(t *testing.T) {
+	cluster := &writtenTo{found: manifests.Outcome{Differences: []manifests.Difference{{
+		Key: manifests.Key{Kind: "ConfigMap", Namespace: "kube-system", Name: "c"}, Action: manifests.Change,
+		Live: &unstructured.Unstructured{Object: map[string]any{"kind": "ConfigMap", "data": map[string]any{"a": "old"}}},
+		Want: &unstructured.Unstructured{Object: map[string]any{"kind": "ConfigMap", "data": map[string]any{"a": "new"}}},
+	}}}}
+
+	var out, errOut bytes.Buffer
+
+	d := &manifestsDiffer{Session: &session.Session{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &errOut}}}
+
+	err := d.compare(t.Context(), cluster, manifests.Wanted{})
+	if exit.CodeOf(err) != exit.Differs || !strings.Contains(out.String(), "-  a: old\n+  a: new\n") {
+		t.Errorf("%v, %q", err, out.String())
+	}
+
+	if cluster.compared != 1 || cluster.written != 0 {
+		t.Errorf("%d comparisons, %d of them write", cluster.compared, cluster.written)
+	}
+}
 
 // TestPrintManifests: differences are printed as a diff without secrets, what is refused or stays beside them, and the
 // exit code is that of diff.
