@@ -166,6 +166,10 @@ func TestCompareSystems(t *testing.T) {
 			system{"v1.13.9", b},
 			factory(b, "v1.13.9@sha256:1"), factory(a, "v1.13.9"), "",
 		},
+		"the version is newer than what is known": {
+			system{"v1.14.0", ""},
+			step("v1.13.9", true), false, stock + "v1.14.0", stock + "v1.13.9", system{"v1.14.0", ""}, "", "", "",
+		},
 		"no live image": {
 			system{"v1.13.8", ""},
 			step("v1.13.9", true), true, "", stock + "v1.13.9",

@@ -15,6 +15,8 @@ import (
 const (
 	newer     = "v1.13.10"
 	installer = "ghcr.io/siderolabs/installer:"
+	// tooNew has a minor version that the operator does not know.
+	tooNew = "v1.99.0"
 )
 
 // upgrade asks for an image of the newer version, as a control plane does once the path leads there.
@@ -452,6 +454,44 @@ func TestUpgradeWaits(t *testing.T) {
 
 	if m, _, err := e.pass("w-0"); err != nil || m.Status.Change == nil || m.Status.Change.ID != id {
 		t.Errorf("%v, %s", err, show(m))
+	}
+}
+
+// TestNewerTalosIsLeft: a machine that runs a newer minor version than the operator knows, because a user has upgraded
+// it, is observed and reported, and is neither upgraded nor rolled back to what the spec and the path name.
+func TestNewerTalosIsLeft(t *testing.T) {
+	e := found(t, 1, 1)
+
+	conn, err := e.connect("w-0")
+	if err == nil {
+		err = conn.Install(t.Context(), installer+tooNew, func(string) {})
+	}
+
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	e.reboot("w-0")
+	e.until("w-0", "it is observed", func(m *v1alpha1.TalosMachine) bool {
+		return m.Status.TalosVersion == tooNew && meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReady)
+	})
+
+	boot, calls := e.boots("w-0"), e.mutations("w-0")
+	e.upgrade(newer)
+
+	for range 5 {
+		e.sleep(time.Minute)
+
+		if m, _, err := e.pass("w-0"); err != nil || m.Status.TalosVersion != tooNew ||
+			m.Status.Change != nil && m.Status.Change.Kind == v1alpha1.ChangeTalos {
+			t.Fatalf("%v: %s", err, show(m))
+		}
+	}
+
+	e.condition("w-0", v1alpha1.ConditionTalosVersionUnknown, "True", v1alpha1.ReasonTalosTooNew, tooNew)
+
+	if n := e.mutations("w-0"); n != calls || e.boots("w-0") != boot {
+		t.Errorf("%d calls that change it", n-calls)
 	}
 }
 

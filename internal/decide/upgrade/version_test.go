@@ -3,7 +3,9 @@ package upgrade_test
 import (
 	"testing"
 
+	"github.com/blang/semver/v4"
 	"github.com/google/go-cmp/cmp"
+	"github.com/siderolabs/talos/pkg/machinery/gendata"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
@@ -111,6 +113,31 @@ func TestSystemHash(t *testing.T) {
 		}
 
 		seen[hash] = system[0] + " " + system[1]
+	}
+}
+
+// TestLibraryIsKnown: the library that renders configurations is of the newest minor version of Talos in the table of
+// releases. A bump of the library alone opens no upgrade to a Talos that machines are told to be unknown with.
+func TestLibraryIsKnown(t *testing.T) {
+	library, err := semver.ParseTolerant(gendata.VersionTag)
+	newest, nerr := semver.ParseTolerant(upgrade.NewestKnown(upgrade.Talos))
+
+	if err != nil || nerr != nil || library.Minor != newest.Minor || upgrade.TooNew(gendata.VersionTag) {
+		t.Errorf("the library is of Talos %s, the newest known release is %s: %v, %v", library, newest, err, nerr)
+	}
+}
+
+// TestTooNewIsNoTarget: no path leads to a minor version that is too new.
+func TestTooNewIsNoTarget(t *testing.T) {
+	runs := upgrade.Cluster{
+		Kubernetes: "v1.36.2", Nodes: []upgrade.Node{{Name: "a", ControlPlane: true, Talos: "v1.13.8", Kubelet: "v1.36.2"}},
+	}
+
+	for to, refused := range map[string]bool{"v1.13.9": false, "v1.14.0": true, "v1.99.0": true} {
+		path, err := upgrade.Plan(runs, upgrade.Target{Talos: to, Kubernetes: "v1.36.2"})
+		if upgrade.TooNew(to) != refused || (err != nil) != refused {
+			t.Errorf("%s: too new: %t, %v, %v", to, upgrade.TooNew(to), path, err)
+		}
 	}
 }
 
