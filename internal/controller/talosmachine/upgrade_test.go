@@ -1,12 +1,14 @@
 package talosmachine_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
@@ -454,6 +456,47 @@ func TestUpgradeWaits(t *testing.T) {
 
 	if m, _, err := e.pass("w-0"); err != nil || m.Status.Change == nil || m.Status.Change.ID != id {
 		t.Errorf("%v, %s", err, show(m))
+	}
+}
+
+// TestUpgradeWindow: an upgrade whose window closes while the installer runs reboots nothing before the next one opens.
+func TestUpgradeWindow(t *testing.T) {
+	e := found(t, 1, 1)
+	boot := e.boots("w-0")
+	from := e.Clock.Now().UTC()
+	opens := func(at time.Time) {
+		e.rollout(func(s *v1alpha1.TalosControlPlaneSpec) {
+			s.Rollout.RebootPolicy = v1alpha1.RebootWindow
+			s.Rollout.Windows = []v1alpha1.MaintenanceWindow{{
+				Schedule: fmt.Sprintf("%d %d * * *", at.Minute(), at.Hour()), Duration: metav1.Duration{Duration: time.Hour},
+			}}
+		})
+		e.step(newer, true)
+	}
+
+	e.upgrade(newer)
+	opens(from)
+	e.begins("w-0")
+	e.until("w-0", "it installs", func(m *v1alpha1.TalosMachine) bool {
+		return m.Status.Intent != nil && m.Status.Intent.Step == v1alpha1.StepInstall
+	})
+	opens(from.Add(2 * time.Hour))
+
+	e.until("w-0", "it waits for the window", in(v1alpha1.ChangeAwaitingReboot))
+	e.waits("w-0", "time in which reboots are allowed")
+
+	if n := e.nodes["w-0"].Faults().Calls("Reboot"); n > 0 || e.boots("w-0") != boot || e.cordoned("w-0") {
+		t.Errorf("%d reboots, cordoned: %t", n, e.cordoned("w-0"))
+	}
+
+	e.sleep(from.Add(2*time.Hour + time.Minute).Sub(e.Clock.Now()))
+	e.grant("w-0", true)
+
+	m := e.until("w-0", "it runs the newer version", func(m *v1alpha1.TalosMachine) bool {
+		return m.Status.Change == nil || m.Status.Change.Kind != v1alpha1.ChangeTalos
+	})
+	if n := e.nodes["w-0"].Faults().Calls("Reboot"); n != 1 || m.Status.TalosVersion != newer || e.cordoned("w-0") {
+		t.Errorf("%d reboots, cordoned: %t: %s", n, e.cordoned("w-0"), show(m))
 	}
 }
 
