@@ -2,11 +2,13 @@ package talosmachine_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -497,6 +499,44 @@ func TestUpgradeWindow(t *testing.T) {
 	})
 	if n := e.nodes["w-0"].Faults().Calls("Reboot"); n != 1 || m.Status.TalosVersion != newer || e.cordoned("w-0") {
 		t.Errorf("%d reboots, cordoned: %t: %s", n, e.cordoned("w-0"), show(m))
+	}
+}
+
+// TestUpgradeOfOne: the only control-plane machine of a cluster is upgraded, although etcd and the API are away
+// meanwhile, and ends schedulable and ready.
+func TestUpgradeOfOne(t *testing.T) {
+	e := found(t, 1, 0)
+	boot := e.boots("cp-0")
+
+	e.upgrade(newer)
+	e.begins("cp-0")
+	e.until("cp-0", "its intent is recorded", func(m *v1alpha1.TalosMachine) bool {
+		return m.Status.Intent != nil && m.Status.Intent.Step == v1alpha1.StepInstall && e.cordoned("cp-0")
+	})
+
+	m := e.until("cp-0", "it has succeeded", func(m *v1alpha1.TalosMachine) bool {
+		return m.Status.Change == nil && m.Status.Intent == nil
+	})
+	if m.Status.TalosVersion != newer || m.Status.WorkingSystem == "" || e.boots("cp-0") == boot {
+		t.Errorf("it was not upgraded: %s", show(m))
+	}
+
+	e.condition("cp-0", v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady, "")
+
+	n, err := e.api().CoreV1().Nodes().Get(t.Context(), "cp-0", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	ready := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+	if !ready || n.Spec.Unschedulable {
+		t.Errorf("its Node: unschedulable %t, %+v", n.Spec.Unschedulable, n.Status.Conditions)
+	}
+
+	if n := e.nodes["cp-0"].Faults().Calls("Reboot"); n != 1 {
+		t.Errorf("%d reboots", n)
 	}
 }
 
