@@ -27,7 +27,8 @@ const (
 	NotificationFailed NotificationEvent = "Failed"
 	// NotificationMachineFailed: the upgrade of a machine has failed, whether or not the run goes on without it.
 	NotificationMachineFailed NotificationEvent = "MachineFailed"
-	// NotificationWaiting: a run waits for a user: a plan requires approval, or bootstrap manifests are refused.
+	// NotificationWaiting: a run waits for a user: a plan requires approval, the drain of a machine is held, or bootstrap
+	// manifests are refused.
 	NotificationWaiting NotificationEvent = "Waiting"
 )
 

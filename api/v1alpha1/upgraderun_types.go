@@ -95,7 +95,8 @@ type UpgradeRunMachine struct {
 	// completedAt is when the machine was first observed in the new version and healthy, or when its upgrade failed.
 	// +optional
 	CompletedAt *metav1.Time `json:"completedAt,omitempty"`
-	// message says why the upgrade of the machine failed.
+	// message says why the upgrade of the machine failed or, while it is in progress, what holds its drain until a user
+	// intervenes.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`

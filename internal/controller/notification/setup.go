@@ -2,7 +2,7 @@ package notification
 
 import (
 	"context"
-	"strings"
+	"fmt"
 
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -53,8 +53,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 // changed passes the changes of an object that a notification may tell.
 func changed(e event.UpdateEvent) bool { return toldOf(e.ObjectOld) != toldOf(e.ObjectNew) }
 
-// toldOf is what notifications tell of an object: the phase of a record and the machines that have failed, or that its
-// manifests are refused, or the plan of a group that awaits approval.
+// toldOf is what notifications tell of an object: the phase of a record, the machines that have failed and those that
+// are held, or that its manifests are refused, or the plan of a group that awaits approval.
 func toldOf(o client.Object) string {
 	switch o := o.(type) {
 	case *v1alpha1.TalosControlPlane:
@@ -68,7 +68,7 @@ func toldOf(o client.Object) string {
 		return v1alpha1.ReasonManifestsRefused
 	}
 
-	return strings.Join(append([]string{string(status.Phase)}, notification.Failing(status)...), " ")
+	return fmt.Sprint(status.Phase, notification.Failing(status), notification.Held(status))
 }
 
 func approvalOf(p *v1alpha1.PlanStatus) string {

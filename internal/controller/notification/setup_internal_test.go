@@ -27,12 +27,14 @@ func TestChanged(t *testing.T) {
 	kubernetes := func(phase v1alpha1.UpgradeRunPhase) client.Object {
 		return &v1alpha1.KubernetesUpgrade{Status: v1alpha1.UpgradeRunStatus{Phase: phase}}
 	}
-	failing := func() client.Object {
+	with := func(state v1alpha1.UpgradeMachineState, message string) client.Object {
 		return &v1alpha1.TalosUpgrade{Status: v1alpha1.UpgradeRunStatus{
 			Phase:    v1alpha1.UpgradeRunRunning,
-			Machines: []v1alpha1.UpgradeRunMachine{{Name: "a", State: v1alpha1.UpgradeMachineFailed}},
+			Machines: []v1alpha1.UpgradeRunMachine{{Name: "a", State: state, Message: message}},
 		}}
 	}
+	failing := func() client.Object { return with(v1alpha1.UpgradeMachineFailed, "") }
+	held := func(by string) client.Object { return with(v1alpha1.UpgradeMachineInProgress, by) }
 	refused := func() client.Object {
 		return &v1alpha1.KubernetesUpgrade{Status: v1alpha1.UpgradeRunStatus{Phase: v1alpha1.UpgradeRunWaiting, Conditions: []metav1.Condition{
 			{Type: v1alpha1.ConditionReconciling, Reason: v1alpha1.ReasonManifestsRefused},
@@ -52,6 +54,8 @@ func TestChanged(t *testing.T) {
 		"stopped":          {talos(v1alpha1.UpgradeRunRunning, 1), talos(v1alpha1.UpgradeRunStopped, 1), true},
 		"a failed machine": {talos(v1alpha1.UpgradeRunRunning, 1), failing(), true},
 		"still failed":     {failing(), failing(), false},
+		"a held drain":     {held(""), held("a pod"), true},
+		"still held":       {held("a pod"), held("another pod"), false},
 		"refused":          {kubernetes(v1alpha1.UpgradeRunWaiting), refused(), true},
 		"still refused":    {refused(), refused(), false},
 		"the other record": {kubernetes(""), kubernetes(v1alpha1.UpgradeRunRunning), true},

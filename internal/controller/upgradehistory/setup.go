@@ -112,7 +112,9 @@ type told struct {
 	talos, kubelet, working         string
 	components                      v1alpha1.ComponentVersions
 	kind, phase, image, id, message string
-	staged                          bool
+	// held is what holds its drain until a user intervenes.
+	held   string
+	staged bool
 }
 
 func toldOf(m *v1alpha1.TalosMachine) told {
@@ -129,6 +131,16 @@ func toldOf(m *v1alpha1.TalosMachine) told {
 	if c := st.Change; c != nil {
 		out.kind, out.phase, out.image, out.id = string(c.Kind), string(c.Phase), c.Image, c.ID
 		out.message, out.staged = c.Message, c.Staged
+	}
+
+	// Draining ends a hold. Other reasons say nothing about it.
+	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady); c != nil {
+		switch c.Reason {
+		case v1alpha1.ReasonDrainHeld:
+			out.held = c.Message
+		case v1alpha1.ReasonDraining:
+			out.held = c.Reason
+		}
 	}
 
 	return out

@@ -66,6 +66,14 @@ func TestStopChanged(t *testing.T) {
 
 // TestProgressed: the same for machines.
 func TestProgressed(t *testing.T) {
+	ready := func(reason, message string) func(*v1alpha1.TalosMachine) {
+		return func(m *v1alpha1.TalosMachine) {
+			m.Status.Conditions = append(m.Status.Conditions, metav1.Condition{
+				Type: v1alpha1.ConditionReady, Reason: reason, Message: message,
+			})
+		}
+	}
+
 	for name, c := range map[string]struct {
 		change func(*v1alpha1.TalosMachine)
 		wakes  bool
@@ -84,6 +92,9 @@ func TestProgressed(t *testing.T) {
 		"a message":    {func(m *v1alpha1.TalosMachine) { m.Status.Change.Message = "why" }, true},
 		"no change":    {func(m *v1alpha1.TalosMachine) { m.Status.Change = nil }, true},
 		"staged":       {func(m *v1alpha1.TalosMachine) { m.Status.Change.Staged = true }, true},
+		"not ready":    {ready(v1alpha1.ReasonNodeNotReady, "etcd"), false},
+		"held":         {ready(v1alpha1.ReasonDrainHeld, "a pod"), true},
+		"drains":       {ready(v1alpha1.ReasonDraining, "a pod"), true},
 		"another time": {func(m *v1alpha1.TalosMachine) { m.Status.Change.Since = metav1.Unix(1, 0) }, false},
 	} {
 		was := &v1alpha1.TalosMachine{}

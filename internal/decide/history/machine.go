@@ -11,6 +11,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/decide/change"
 	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
+	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 )
 
@@ -135,6 +136,8 @@ func (in Input) entry(run *Run, m *v1alpha1.TalosMachine, was v1alpha1.UpgradeRu
 		if out.StartedAt == nil {
 			out.StartedAt = in.stamp()
 		}
+
+		out.Message = heldBy(in.changeOf(run, m), m, was)
 	case v1alpha1.UpgradeMachineFailed:
 		out.Message = was.Message
 		if c := in.changeOf(run, m); c != nil {
@@ -157,6 +160,23 @@ func (in Input) entry(run *Run, m *v1alpha1.TalosMachine, was v1alpha1.UpgradeRu
 	}
 
 	return out
+}
+
+// heldBy says what holds the drain of a machine until a user intervenes; empty if nothing does. It lasts until the drain
+// goes on: a machine that does not respond in between is held all the same, and its user is not told a second time.
+func heldBy(c *v1alpha1.MachineChange, m *v1alpha1.TalosMachine, was v1alpha1.UpgradeRunMachine) string {
+	ready := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionReady)
+
+	switch {
+	case c == nil || c.Phase != v1alpha1.ChangeDraining || ready == nil:
+		return ""
+	case ready.Reason == v1alpha1.ReasonDrainHeld:
+		return kube.Shorten(ready.Message, longestMessage)
+	case was.State == v1alpha1.UpgradeMachineInProgress && ready.Reason != v1alpha1.ReasonDraining:
+		return was.Message
+	}
+
+	return ""
 }
 
 // stateOf returns the state of a machine of a run; was is that of before.

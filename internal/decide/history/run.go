@@ -167,7 +167,7 @@ func (in Input) openPhase(run *Run, list []v1alpha1.UpgradeRunMachine) (v1alpha1
 	case stops != "":
 		return v1alpha1.UpgradeRunStopped, stops
 	case changing:
-		return v1alpha1.UpgradeRunRunning, ""
+		return v1alpha1.UpgradeRunRunning, held(list)
 	case waits != "":
 		return v1alpha1.UpgradeRunWaiting, waits
 	}
@@ -209,6 +209,19 @@ func failures(list []v1alpha1.UpgradeRunMachine) string {
 	for _, e := range list {
 		if e.State == v1alpha1.UpgradeMachineFailed {
 			out = append(out, fmt.Sprintf("%s failed: %s", e.Name, e.Message))
+		}
+	}
+
+	return strings.Join(out, "; ")
+}
+
+// held says which machines wait for a user in the middle of their upgrade, and why. Each message begins with its machine.
+func held(list []v1alpha1.UpgradeRunMachine) string {
+	var out []string
+
+	for _, e := range list {
+		if e.State == v1alpha1.UpgradeMachineInProgress && e.Message != "" {
+			out = append(out, e.Message)
 		}
 	}
 

@@ -42,6 +42,8 @@ type Ledger struct {
 	Refused bool `json:"refused,omitempty"`
 	// Failing are the machines that have failed now, and whose failure is among the entries, or was.
 	Failing []string `json:"failing,omitempty"`
+	// Held are the machines whose drain waits for a user now, and whose hold is among the entries, or was.
+	Held []string `json:"held,omitempty"`
 	// Last is the number of the last entry.
 	Last int `json:"last,omitempty"`
 	// Entries are the transitions of the run, in their order.
@@ -65,6 +67,8 @@ type Entry struct {
 	Hook bool `json:"hook,omitempty"`
 	// Manifests is set where the run waits for bootstrap manifests that are refused, and not for an approval.
 	Manifests bool `json:"manifests,omitempty"`
+	// Held is set where machines, or the whole run, wait for something else than an approval. The message says what to do.
+	Held bool `json:"held,omitempty"`
 	// Deliveries that were attempted, by the key of their target.
 	Deliveries map[string]Delivery `json:"deliveries,omitempty"`
 }
@@ -120,9 +124,9 @@ func (l Ledger) Observe(st *v1alpha1.UpgradeRunStatus, plans []Plan, now time.Ti
 			l = l.add(st, v1alpha1.NotificationFailed, stopped(st, began), st.Message)
 		}
 
-		l = l.await(st, plans, now) // of other groups, which go on
+		l = l.await(st, plans, now).hold(st, now) // of other groups, which go on
 	case v1alpha1.UpgradeRunRunning, v1alpha1.UpgradeRunWaiting:
-		l = l.failMachines(st, began).await(st, plans, now).refuse(st, now)
+		l = l.failMachines(st, began).await(st, plans, now).refuse(st, now).hold(st, now)
 	}
 
 	for i := range l.Entries {
@@ -207,12 +211,56 @@ func (l Ledger) await(st *v1alpha1.UpgradeRunStatus, plans []Plan, at time.Time)
 
 	slices.Sort(messages)
 
+	return l.ask(st, at, strings.Join(messages, "; "))
+}
+
+// ask adds that a run waits for a user. Where it has stopped, another group has.
+func (l Ledger) ask(st *v1alpha1.UpgradeRunStatus, at time.Time, message string) Ledger {
 	asks := *st
-	if asks.Phase == v1alpha1.UpgradeRunStopped { // another group has
+	if asks.Phase == v1alpha1.UpgradeRunStopped {
 		asks.Phase = v1alpha1.UpgradeRunWaiting
 	}
 
-	return l.add(&asks, v1alpha1.NotificationWaiting, at, strings.Join(messages, "; "))
+	return l.add(&asks, v1alpha1.NotificationWaiting, at, message)
+}
+
+// hold adds the machines whose drain waits for a user and that were not told yet, as one entry. Each is told once for as
+// long as it does, although the pods that hold it change.
+func (l Ledger) hold(st *v1alpha1.UpgradeRunStatus, at time.Time) Ledger {
+	told := l.Held
+	l.Held = Held(st)
+
+	var messages []string
+
+	for _, m := range st.Machines {
+		if slices.Contains(l.Held, m.Name) && !slices.Contains(told, m.Name) {
+			messages = append(messages, m.Message)
+		}
+	}
+
+	if len(messages) == 0 {
+		return l
+	}
+
+	l = l.ask(st, at, strings.Join(messages, "; "))
+	l.Entries[len(l.Entries)-1].Held = true
+
+	return l
+}
+
+// Held returns the machines of a run that wait for a user in the middle of their upgrade.
+func Held(st *v1alpha1.UpgradeRunStatus) []string {
+	var out []string
+
+	for _, m := range st.Machines {
+		if m.State == v1alpha1.UpgradeMachineInProgress && m.Message != "" {
+			out = append(out, m.Name)
+		}
+	}
+
+	slices.Sort(out)
+
+	return out
 }
 
 // refuse adds that a run waits for bootstrap manifests that are refused, once for as long as it does: which ones are
@@ -268,7 +316,7 @@ func (l Ledger) Worth(before Ledger) bool {
 	}
 
 	return l.Phase != before.Phase || l.Last != before.Last || l.Refused != before.Refused ||
-		!slices.Equal(l.Failing, before.Failing)
+		!slices.Equal(l.Failing, before.Failing) || !slices.Equal(l.Held, before.Held)
 }
 
 // entry returns a copy of the ledger, and the place of an entry in it, which may be changed; nil if there is none.

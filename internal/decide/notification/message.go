@@ -110,7 +110,7 @@ func (r Run) text(e *Entry) string {
 	case e.Phase == v1alpha1.UpgradeRunStopped:
 		return about + " has stopped" + done + ": " + e.Message +
 			"; repair the machine, then continue with talos-operator retry MACHINE"
-	case e.Manifests: // its message says what to do, too
+	case e.Manifests, e.Held: // its message says what to do, too
 		return about + " is waiting for a user" + done + ": " + e.Message
 	}
 

@@ -70,11 +70,12 @@ func TestSlack(t *testing.T) {
 		"stopped":    {v1alpha1.NotificationFailed, v1alpha1.UpgradeRunStopped, false, "has stopped (2 of 5 machines done): <!channel> & a; repair the machine, then continue with talos-operator retry MACHINE"},
 		"a machine":  {v1alpha1.NotificationMachineFailed, v1alpha1.UpgradeRunStopped, false, "has failed on machines (2 of 5 machines done): <!channel> & a; repair each, then run talos-operator retry MACHINE"},
 		"manifests":  {v1alpha1.NotificationWaiting, v1alpha1.UpgradeRunWaiting, false, "is waiting for a user (2 of 5 machines done): <!channel> & a"},
+		"a drain":    {v1alpha1.NotificationWaiting, v1alpha1.UpgradeRunRunning, false, "is waiting for a user (2 of 5 machines done): <!channel> & a"},
 		"approval":   {v1alpha1.NotificationWaiting, v1alpha1.UpgradeRunRunning, false, "is waiting for a user (2 of 5 machines done): <!channel> & a; approve it with talos-operator approve CLUSTER"},
 	} {
 		got := body(t, run("v1.12.4", ""), v1alpha1.NotificationSlack, &notification.Entry{
 			Event: c.event, Phase: c.phase, Message: "<!channel> & a", Total: 5, Done: 2, Hook: c.hook,
-			Manifests: name == "manifests",
+			Manifests: name == "manifests", Held: name == "a drain",
 		})
 
 		text := "Cluster clusters/prod: the upgrade of Talos from v1.12.4 to v1.13.9 " +
