@@ -25,6 +25,10 @@ const MovingToShardAnnotation = "talos-operator.io/moving-to-shard"
 // notifications of its spec, with the time since when each has been there. No other controller reads or writes it.
 const NotificationsAnnotation = "talos-operator.io/notifications"
 
+// NotifiedHoldsAnnotation on a TalosControlPlane contains what the controller of notifications has recorded of the holds
+// of its upgrades before a version begins, which have no record of their own. No other controller reads or writes it.
+const NotifiedHoldsAnnotation = "talos-operator.io/notified-holds"
+
 // Annotations of objects in a managed cluster, whose API server does not know the operator.
 const (
 	// KeepAnnotation on an object that bootstrap manifests brought keeps it when they no longer have it: any value but
@@ -103,6 +107,12 @@ func Annotations() []Annotation {
 			[]string{kindControlPlane, kindTalosRun, kindKubeRun},
 			"JSON",
 			"set by the operator: which notifications were sent", false,
+		},
+		{
+			NotifiedHoldsAnnotation,
+			[]string{kindControlPlane},
+			"JSON",
+			"set by the operator: which notifications were sent before an upgrade began", false,
 		},
 		{MovedFromAnnotation, all, "a UID", "set by `move`: the object is a copy", false},
 		{MovedToAnnotation, []string{kindCluster, kindControlPlane}, "the target", "set by `move`: the cluster has moved", false},

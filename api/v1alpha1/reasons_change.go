@@ -51,10 +51,9 @@ const (
 	// them.
 	//
 	// Next: set `upgrade: {talos: Automatic, kubernetes: Automatic}` to have the machines upgraded
-	// (docs/upgrades.md#talos); the message then says what that waits for, or why there is no path. "removes what is in
-	// use": delete or migrate the objects, or remove the flags, feature gates and admission plugins; "insufficient
-	// evidence": make the API servers and the named machine respond again; `upgrade.removedAPIs: Ignore` begins
-	// nevertheless (docs/upgrades.md#kubernetes). "waiting for the bootstrap manifests": see ManifestsRefused.
+	// (docs/upgrades.md#talos); the message then says what that waits for. "insufficient evidence": make the API servers
+	// and the named machine respond again; `upgrade.removedAPIs: Ignore` begins nevertheless
+	// (docs/upgrades.md#kubernetes). "waiting for the bootstrap manifests": see ManifestsRefused.
 	ReasonUpgradePending = "UpgradePending"
 	// ReasonDrifted: the machine configuration was changed outside of the operator.
 	//
@@ -92,6 +91,17 @@ const (
 	// Next: delete what is not needed on `/var` of the named machines, enlarge the volume, or leave the machines out
 	// with `upgrade.machineSelector` (docs/upgrade-options.md#some-machines-first).
 	ReasonInsufficientDiskSpace = "InsufficientDiskSpace"
+	// ReasonRemovedAPIs: an upgrade does not begin, because the next minor of Kubernetes removes what is in use; the
+	// message names it.
+	//
+	// Next: delete or migrate the objects, or remove the flags, feature gates and admission plugins.
+	// `upgrade.removedAPIs: Ignore` begins nevertheless (docs/upgrades.md#kubernetes).
+	ReasonRemovedAPIs = "RemovedAPIs"
+	// ReasonNoUpgradePath: no path leads from the versions that run to those of the spec; the message says why.
+	//
+	// Next: ask for other versions, or name a release on the way with `upgrade.via`: `talos-operator upgrade plan CLUSTER`
+	// shows the path.
+	ReasonNoUpgradePath = "NoUpgradePath"
 	// ReasonManifestsRefused: an upgrade waits, because the API server refuses bootstrap manifests; the message names them.
 	//
 	// Next: `talos-operator upgrade manifests CLUSTER` shows the words of the API server, and the reason in parentheses

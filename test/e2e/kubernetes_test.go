@@ -320,6 +320,6 @@ func TestUpgradeOfKubernetesFails(t *testing.T) {
 	w.oneEtcd("stays", 3)
 
 	w.upgradeKubernetes("stays", "v1.35.3")
-	w.condition(&v1alpha1.TalosControlPlane{}, "stays", v1alpha1.ConditionUpToDate, "False", v1alpha1.ReasonUpgradePending)
+	w.condition(&v1alpha1.TalosControlPlane{}, "stays", v1alpha1.ConditionUpToDate, "False", v1alpha1.ReasonNoUpgradePath)
 	w.idle(5 * time.Second)
 }

@@ -104,6 +104,40 @@ func TestApproval(t *testing.T) {
 	w.wants("a plan that waits for a window")
 }
 
+// TestBlocked: what holds an upgrade before a version begins, when it has no record, is told once, also after a crash.
+func TestBlocked(t *testing.T) {
+	w := newWorld(t, hook(slack, "url", v1alpha1.NotificationWaiting))
+
+	block := func(reason, message string) {
+		cp := &v1alpha1.TalosControlPlane{}
+		w.get(cp, "c")
+
+		cp.Status.Upgrade = &v1alpha1.UpgradeStatus{Target: "v1.13.9", Reason: reason, Message: message}
+		must(w, cp, func(ctx context.Context, o client.Object) error { return w.admin.Status().Update(ctx, o) })
+		w.restart()
+		w.passes()
+	}
+
+	const text = "Cluster clusters/c: the upgrade to Talos v1.13.9 is waiting for a user: "
+
+	block("", "waiting for the versions of a")
+	w.wants("no hold")
+
+	block(v1alpha1.ReasonImagePull, "a cannot pull")
+	w.wants("held", "url c-uid-1 "+text+"a cannot pull")
+
+	block(v1alpha1.ReasonImagePull, "a and b cannot pull")
+
+	if n := w.client.Writes(); n > 0 {
+		t.Errorf("%d writes while nothing changes", n)
+	}
+
+	w.change(func(cp *v1alpha1.TalosControlPlane) { cp.Spec.Upgrade = nil })
+	w.passes()
+	w.wants("still held")
+	w.keepsSecrets()
+}
+
 // TestOldRecords: a webhook that is configured later is told of the last hour, and old records stay as they are.
 func TestOldRecords(t *testing.T) {
 	w := newWorld(t)

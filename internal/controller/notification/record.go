@@ -25,10 +25,10 @@ func decodeBook(cp *v1alpha1.TalosControlPlane) notification.Book {
 	return book
 }
 
-// decodeLedger returns the ledger of a record; an empty one if it has none, or none that can be read.
+// decodeLedger returns the ledger of a record or a control plane; an empty one if it has none, or none that can be read.
 func decodeLedger(o client.Object) notification.Ledger {
 	ledger := notification.Ledger{}
-	if json.Unmarshal([]byte(o.GetAnnotations()[v1alpha1.NotificationsAnnotation]), &ledger) != nil {
+	if json.Unmarshal([]byte(o.GetAnnotations()[annotationOf(o, ledger)]), &ledger) != nil {
 		return notification.Ledger{}
 	}
 
@@ -42,13 +42,23 @@ func (r *Reconciler) writeBook(ctx context.Context, s *scope, before notificatio
 	}
 
 	if len(s.book) == 0 {
-		return r.annotate(ctx, s.cp, nil, true)
+		return r.annotate(ctx, s.cp, notification.Book(nil), true)
 	}
 
 	return r.annotate(ctx, s.cp, s.book, true)
 }
 
-// annotate writes the annotation of an object; nil removes it. A claim is a conflict where the object was written since
+// annotationOf returns the annotation that has a value: on a control plane, its ledger has one beside that of its book.
+func annotationOf(o client.Object, value any) string {
+	_, isLedger := value.(notification.Ledger)
+	if _, ok := o.(*v1alpha1.TalosControlPlane); ok && isLedger {
+		return v1alpha1.NotifiedHoldsAnnotation
+	}
+
+	return v1alpha1.NotificationsAnnotation
+}
+
+// annotate writes the annotation of an object; an empty book removes it. A claim is a conflict where the object was written since
 // it was read: what a cache that lags behind shows must not be sent a second time. The result of what was sent is not
 // one: the status that another controller writes in between must not lose it.
 func (r *Reconciler) annotate(ctx context.Context, o client.Object, value any, claim bool) error {
@@ -62,15 +72,16 @@ func (r *Reconciler) annotate(ctx context.Context, o client.Object, value any, c
 		annotations = map[string]string{}
 	}
 
-	delete(annotations, v1alpha1.NotificationsAnnotation)
+	key := annotationOf(o, value)
+	delete(annotations, key)
 
-	if value != nil {
+	if book, ok := value.(notification.Book); !ok || len(book) > 0 {
 		text, err := json.Marshal(value)
 		if err != nil {
 			return fmt.Errorf("encoding the notifications of %s: %w", o.GetName(), err)
 		}
 
-		annotations[v1alpha1.NotificationsAnnotation] = string(text)
+		annotations[key] = string(text)
 	}
 
 	o.SetAnnotations(annotations)

@@ -77,8 +77,12 @@ func (r *Reconciler) try(
 	ctx context.Context, s *scope, o client.Object, one notification.Due,
 ) (notification.Outcome, error) {
 	spec, _ := partsOf(o)
-	run := notification.Run{
-		Namespace: o.GetNamespace(), Name: o.GetName(), UID: string(o.GetUID()), Kind: kube.KindOf(r.Client, o), Spec: spec,
+	run := notification.Run{Namespace: o.GetNamespace(), UID: string(o.GetUID()), Spec: spec}
+
+	if o == client.Object(s.cp) { // no run has begun
+		run.Spec.ControlPlaneRef.Name = s.cp.Name
+	} else {
+		run.Name, run.Kind = o.GetName(), kube.KindOf(r.Client, o)
 	}
 
 	body, err := run.Body(one.Target.Type, &one.Entry)

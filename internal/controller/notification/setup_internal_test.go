@@ -18,6 +18,11 @@ func TestChanged(t *testing.T) {
 	cp := func(p *v1alpha1.PlanStatus) client.Object {
 		return &v1alpha1.TalosControlPlane{Status: v1alpha1.TalosControlPlaneStatus{Plan: p}}
 	}
+	blocked := func(reason string) client.Object {
+		return &v1alpha1.TalosControlPlane{Status: v1alpha1.TalosControlPlaneStatus{
+			Upgrade: &v1alpha1.UpgradeStatus{Target: "v1.13.9", Reason: reason},
+		}}
+	}
 	group := func(p *v1alpha1.PlanStatus) client.Object {
 		return &v1alpha1.TalosWorker{Status: v1alpha1.TalosWorkerStatus{Plan: p}}
 	}
@@ -56,6 +61,8 @@ func TestChanged(t *testing.T) {
 		"still failed":     {failing(), failing(), false},
 		"a held drain":     {held(""), held("a pod"), true},
 		"still held":       {held("a pod"), held("another pod"), false},
+		"a blocked start":  {blocked(""), blocked(v1alpha1.ReasonImagePull), true},
+		"still blocked":    {blocked(v1alpha1.ReasonImagePull), blocked(v1alpha1.ReasonImagePull), false},
 		"refused":          {kubernetes(v1alpha1.UpgradeRunWaiting), refused(), true},
 		"still refused":    {refused(), refused(), false},
 		"the other record": {kubernetes(""), kubernetes(v1alpha1.UpgradeRunRunning), true},

@@ -32,33 +32,47 @@ func (r *Reconciler) tell(ctx context.Context, s *scope) (ctrl.Result, error) {
 	}
 
 	for _, o := range records {
-		now, before := r.Clock.Now(), decodeLedger(o)
+		before := decodeLedger(o)
 		_, status := partsOf(o)
-		ledger := before.Observe(status, plans, now)
 
-		due, next := ledger.Due(s.targets, now)
-		if len(due) > 0 {
-			if err := r.send(ctx, s, o, ledger, due); err != nil {
-				return ctrl.Result{}, err
-			}
-
-			s.next = r.Clock.Now()
-
-			return ctrl.Result{}, nil
-		}
-
-		if ledger.Worth(before) {
-			if err := r.annotate(ctx, o, ledger, true); err != nil {
-				return ctrl.Result{}, err
-			}
-		}
-
-		if s.next.IsZero() || !next.IsZero() && next.Before(s.next) {
-			s.next = next
+		if sent, err := r.follows(ctx, s, o, before, before.Observe(status, plans, r.Clock.Now())); sent || err != nil {
+			return ctrl.Result{}, err
 		}
 	}
 
-	return ctrl.Result{}, nil
+	before := decodeLedger(s.cp)
+	_, err = r.follows(ctx, s, s.cp, before, before.Block(s.cp.Status.Upgrade, r.Clock.Now()))
+
+	return ctrl.Result{}, err
+}
+
+// follows sends what is due of the ledger of an object, or records it. sent: the others are next in another
+// reconciliation.
+func (r *Reconciler) follows(
+	ctx context.Context, s *scope, o client.Object, before, ledger notification.Ledger,
+) (sent bool, err error) {
+	due, next := ledger.Due(s.targets, r.Clock.Now())
+	if len(due) > 0 {
+		if err := r.send(ctx, s, o, ledger, due); err != nil {
+			return false, err
+		}
+
+		s.next = r.Clock.Now()
+
+		return true, nil
+	}
+
+	if ledger.Worth(before) {
+		if err := r.annotate(ctx, o, ledger, true); err != nil {
+			return false, err
+		}
+	}
+
+	if s.next.IsZero() || !next.IsZero() && next.Before(s.next) {
+		s.next = next
+	}
+
+	return false, nil
 }
 
 // records are those of a control plane, in the order in which they began.

@@ -270,7 +270,12 @@ func (r *Reconciler) checkRemoved(
 		return preflight{message: upgrade.RefuseUnknown(version, failure.Message(err)), unknown: true}, preflightRetry
 	}
 
-	return preflight{message: upgrade.RefuseRemoved(version, found)}, preflightInterval
+	out := preflight{message: upgrade.RefuseRemoved(version, found)}
+	if out.message != "" {
+		out.reason = v1alpha1.ReasonRemovedAPIs
+	}
+
+	return out, preflightInterval
 }
 
 // configured returns the machines that are configured and stay.

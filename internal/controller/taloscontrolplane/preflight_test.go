@@ -92,7 +92,7 @@ func TestUpgradeRemovesFeatureGate(t *testing.T) {
 
 	ask(to, "")
 	expect("in use", "", refused)
-	e.Condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonUpgradePending, refused)
+	e.Condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonRemovedAPIs, refused)
 
 	reads := harness.Calls("Get", n)
 	checks := func() int { return harness.Calls("Get", n) - reads }

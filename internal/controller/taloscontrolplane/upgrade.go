@@ -69,7 +69,7 @@ func upgradeOf(
 
 	switch {
 	case errors.As(err, &refusal):
-		out.Message = kube.Shorten(refusal.Error(), longestMessage)
+		out.Reason, out.Message = v1alpha1.ReasonNoUpgradePath, kube.Shorten(refusal.Error(), longestMessage)
 	case leaves(was, now, target) && unproved != "":
 		out = was.DeepCopy()
 		out.ObservedGeneration = cp.Generation

@@ -62,7 +62,8 @@ func TestUpgradeOf(t *testing.T) {
 		}
 
 		if got.TalosVersion != c.now || !strings.Contains(got.Message, c.message) || c.message == "" && got.Message != "" ||
-			got.ControlPlaneDone != c.done || got.ObservedGeneration != 7 || name == "there already" {
+			got.ControlPlaneDone != c.done || got.ObservedGeneration != 7 || name == "there already" ||
+			(got.Reason == v1alpha1.ReasonNoUpgradePath) != (name == "the way back") {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

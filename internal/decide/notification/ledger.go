@@ -44,6 +44,8 @@ type Ledger struct {
 	Failing []string `json:"failing,omitempty"`
 	// Held are the machines whose drain waits for a user now, and whose hold is among the entries, or was.
 	Held []string `json:"held,omitempty"`
+	// Blocked is what holds the upgrade of a control plane before a version begins and is among the entries, or was.
+	Blocked []string `json:"blocked,omitempty"`
 	// Last is the number of the last entry.
 	Last int `json:"last,omitempty"`
 	// Entries are the transitions of the run, in their order.
@@ -69,6 +71,8 @@ type Entry struct {
 	Manifests bool `json:"manifests,omitempty"`
 	// Held is set where machines, or the whole run, wait for something else than an approval. The message says what to do.
 	Held bool `json:"held,omitempty"`
+	// Target are the versions that the spec asks for, where the upgrade is held before a version begins.
+	Target string `json:"target,omitempty"`
 	// Deliveries that were attempted, by the key of their target.
 	Deliveries map[string]Delivery `json:"deliveries,omitempty"`
 }
@@ -316,7 +320,8 @@ func (l Ledger) Worth(before Ledger) bool {
 	}
 
 	return l.Phase != before.Phase || l.Last != before.Last || l.Refused != before.Refused ||
-		!slices.Equal(l.Failing, before.Failing) || !slices.Equal(l.Held, before.Held)
+		!slices.Equal(l.Failing, before.Failing) || !slices.Equal(l.Held, before.Held) ||
+		!slices.Equal(l.Blocked, before.Blocked)
 }
 
 // entry returns a copy of the ledger, and the place of an entry in it, which may be changed; nil if there is none.

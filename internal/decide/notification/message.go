@@ -14,7 +14,8 @@ import (
 // know; everything else is another version.
 const Version = "notifications.talos-operator.io/v1"
 
-// Run is the record that a notification is about.
+// Run is the record that a notification is about. Kind, name and versions are empty where no run has begun: UID is that of
+// the control plane then.
 type Run struct {
 	Namespace, Name, UID, Kind string
 	Spec                       *v1alpha1.UpgradeRunSpec
@@ -78,6 +79,11 @@ var escape = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
 // text is a transition in one sentence.
 func (r Run) text(e *Entry) string {
+	if e.Target != "" { // its message says what to do
+		return fmt.Sprintf("Cluster %s/%s: the upgrade to %s is waiting for a user: %s", r.Namespace,
+			r.Spec.ControlPlaneRef.Name, e.Target, e.Message)
+	}
+
 	about := fmt.Sprintf("Cluster %s/%s: the upgrade of %s from %s to %s", r.Namespace, r.Spec.ControlPlaneRef.Name,
 		strings.TrimSuffix(r.Kind, "Upgrade"), r.Spec.From, r.Spec.To)
 

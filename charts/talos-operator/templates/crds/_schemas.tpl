@@ -147,7 +147,9 @@ properties:
           maxLength: 64
           type: string
         message:
-          description: message says why the upgrade of the machine failed.
+          description: |-
+            message says why the upgrade of the machine failed or, while it is in progress, what holds its drain until a user
+            intervenes.
           maxLength: 1024
           type: string
         name:
