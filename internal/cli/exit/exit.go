@@ -13,6 +13,8 @@ const (
 	Failed = 1
 	// Changes is that of a plan that is not empty.
 	Changes = 2
+	// Stopped: an upgrade that is watched has stopped, and waits for a user.
+	Stopped = 3
 
 	// Those of a comparison are as diff has them.
 	Differs = 1

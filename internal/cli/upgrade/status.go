@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -40,6 +39,9 @@ type upgradeState struct {
 	// Plans of the groups whose machines have yet to change, and what they wait for.
 	Plans    []upgradeGroup   `json:"plans,omitempty"`
 	Machines []upgradeMachine `json:"machines"`
+
+	// stopped says why the upgrade has stopped; empty if it has not, or if it is not watched.
+	stopped string
 }
 
 // upgradeGroup is the plan of a control plane or of a worker group.
@@ -82,17 +84,19 @@ func newUpgradeStatusCommand(streams genericiooptions.IOStreams) *cobra.Command 
 		Long: `Show how far an upgrade of Talos or Kubernetes is: the version that machines get now, what each of them runs
 and does, and what the rest waits for. Nothing is changed.
 
-With --watch the command ends with the upgrade. On a terminal the table is drawn again when something changes; elsewhere
-each change is a line.
+With --watch the command ends with the upgrade, or when the upgrade has stopped because a machine or a hook has failed.
+On a terminal the table is drawn again when something changes; elsewhere each change is a line. A request to the API
+server that fails is repeated.
 
-Exit codes: 0 no upgrade is left to do, 2 one is, 1 that could not be found out.`,
+Exit codes: 0 no upgrade is left to do, 2 one is, 3 with --watch: the upgrade has stopped, 1 that could not be found
+out.`,
 		Example: `  talos-operator upgrade status prod -n clusters
   talos-operator upgrade status prod --watch`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: u.CompleteCluster,
 		RunE:              func(cmd *cobra.Command, args []string) error { return u.run(cmd.Context(), args[0]) },
 	}
-	cmd.Flags().BoolVarP(&u.watch, "watch", "w", false, "go on until no upgrade is left to do")
+	cmd.Flags().BoolVarP(&u.watch, "watch", "w", false, "go on until no upgrade is left to do, or it has stopped")
 	output.AddFlag(cmd, &u.output)
 
 	return u.Attach(cmd)
@@ -118,11 +122,18 @@ func (u *upgradeWatcher) run(ctx context.Context, name string) error {
 			return upgradeState{}, err
 		}
 
-		return upgradeStateOf(c), nil
+		state := upgradeStateOf(c)
+		if u.watch && state.left() {
+			state.stopped, err = stoppedOf(ctx, plane, c)
+		}
+
+		return state, err
 	}
 
 	if u.watch {
-		return u.follow(ctx, look)
+		f := &follower{out: u.Out, terminal: output.IsTerminal(u.Out), look: look, told: map[string]string{}}
+
+		return wait.PollUntilContextCancel(ctx, clichange.PollPlan, true, f.step)
 	}
 
 	state, err := look(ctx)
@@ -140,38 +151,6 @@ func (u *upgradeWatcher) run(ctx context.Context, name string) error {
 
 	return nil
 }
-
-// follow prints the state whenever it changes, until no upgrade is left.
-func (u *upgradeWatcher) follow(ctx context.Context, look func(context.Context) (upgradeState, error)) error {
-	told := map[string]string{}
-	drawn := ""
-
-	return wait.PollUntilContextCancel(ctx, clichange.PollPlan, true, func(ctx context.Context) (bool, error) {
-		state, err := look(ctx)
-		if err != nil {
-			return false, err
-		}
-
-		if output.IsTerminal(u.Out) {
-			var table strings.Builder
-
-			state.printTable(&table)
-
-			if now := table.String(); now != drawn {
-				drawn = now
-				fmt.Fprint(output.RawOf(u.Out), clearScreen)
-				fmt.Fprint(u.Out, now)
-			}
-		} else {
-			state.printLines(u.Out, told)
-		}
-
-		return !state.left(), nil
-	})
-}
-
-// clearScreen clears a terminal and moves to its beginning.
-const clearScreen = "\x1b[H\x1b[2J"
 
 // upgradeStateOf returns the state of an upgrade.
 func upgradeStateOf(c *session.Cluster) upgradeState {
