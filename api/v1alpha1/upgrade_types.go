@@ -298,6 +298,9 @@ type UpgradeStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
+	// waitingSince is when the upgrade was first observed to wait for what message says. Absent while there is no message.
+	// +optional
+	WaitingSince *metav1.Time `json:"waitingSince,omitempty"`
 }
 
 // PointOfNoReturn tells whether an upgrade of Kubernetes can be called off.

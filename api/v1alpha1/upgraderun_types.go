@@ -142,6 +142,9 @@ type UpgradeRunStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
+	// waitingSince is when the run was first observed to wait for what message says. Absent while it waits for nothing.
+	// +optional
+	WaitingSince *metav1.Time `json:"waitingSince,omitempty"`
 	// machines of the run, at most 100: those that have failed or are in progress first. The counts are those of all
 	// machines.
 	// +optional

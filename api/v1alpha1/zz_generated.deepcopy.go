@@ -3952,6 +3952,10 @@ func (in *UpgradeRunStatus) DeepCopyInto(out *UpgradeRunStatus) {
 		in, out := &in.CompletionTime, &out.CompletionTime
 		*out = (*in).DeepCopy()
 	}
+	if in.WaitingSince != nil {
+		in, out := &in.WaitingSince, &out.WaitingSince
+		*out = (*in).DeepCopy()
+	}
 	if in.Machines != nil {
 		in, out := &in.Machines, &out.Machines
 		*out = make([]UpgradeRunMachine, len(*in))
@@ -3988,6 +3992,10 @@ func (in *UpgradeStatus) DeepCopyInto(out *UpgradeStatus) {
 		in, out := &in.Pulling, &out.Pulling
 		*out = new(UpgradeImages)
 		(*in).DeepCopyInto(*out)
+	}
+	if in.WaitingSince != nil {
+		in, out := &in.WaitingSince, &out.WaitingSince
+		*out = (*in).DeepCopy()
 	}
 }
 

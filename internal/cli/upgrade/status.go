@@ -236,7 +236,7 @@ func (s upgradeState) happens() string {
 	case u == nil:
 		return s.Cluster + ": no upgrade is left to do"
 	case u.TalosVersion == "" && u.KubernetesVersion == "":
-		return fmt.Sprintf("%s: %s", s.Cluster, cmp.Or(u.Message, "waiting"))
+		return fmt.Sprintf("%s: %s%s", s.Cluster, cmp.Or(u.Message, "waiting"), since(u))
 	}
 
 	now := "Talos " + u.TalosVersion
@@ -251,7 +251,18 @@ func (s upgradeState) happens() string {
 	}
 
 	return fmt.Sprintf("%s: upgrading to %s, %s%s; not yet done on %s", s.Cluster, now, place,
-		change.After("; ", revocable(u)), output.OrNone(u.Machines)) + change.After(": ", cmp.Or(u.Message, u.Obstacles))
+		change.After("; ", revocable(u)), output.OrNone(u.Machines)) + change.After(": ", cmp.Or(u.Message, u.Obstacles)) +
+		since(u)
+}
+
+// since tells since when an upgrade has waited for what its message says; empty if it waits for nothing. It is a time and
+// no age: lines are printed when they change.
+func since(u *v1alpha1.UpgradeStatus) string {
+	if u.Message == "" || u.WaitingSince == nil {
+		return ""
+	}
+
+	return ", since " + u.WaitingSince.UTC().Format(time.RFC3339)
 }
 
 // revocable tells whether the version of Kubernetes that machines get now can be taken back, and to which one: that

@@ -32,6 +32,10 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 	}
 
 	decided := computeStatus(s, err)
+	if u := s.cp.Status.Upgrade; u != nil {
+		u.WaitingSince = waitingSince(s.base.Status.Upgrade, u, r.now())
+	}
+
 	r.measureCertificates(s)
 
 	resync := r.fleet.Interval(r.Resync)

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/change"
@@ -338,3 +340,15 @@ func (s *scope) noteApproval(machines []v1alpha1.TalosMachine) {
 
 // longestMessage is the maximum length of a message in a status.
 const longestMessage = 1000
+
+// waitingSince returns since when an upgrade has waited for what its message says; nil if it says nothing. It is pure.
+func waitingSince(was, is *v1alpha1.UpgradeStatus, now time.Time) *metav1.Time {
+	switch {
+	case is.Message == "":
+		return nil
+	case was != nil && was.WaitingSince != nil && was.Message == is.Message:
+		return was.WaitingSince
+	}
+
+	return new(metav1.NewTime(now))
+}

@@ -275,3 +275,26 @@ func TestWorkersWaitForProof(t *testing.T) {
 		}
 	}
 }
+
+// TestWaitingSince: since when an upgrade waits stays for as long as it waits for the same.
+func TestWaitingSince(t *testing.T) {
+	now := time.Date(2026, 5, 4, 10, 0, 0, 0, time.UTC)
+	before := metav1.NewTime(now.Add(-time.Hour))
+
+	for name, c := range map[string]struct {
+		was     *v1alpha1.UpgradeStatus
+		message string
+		want    time.Time
+	}{
+		"nothing":          {&v1alpha1.UpgradeStatus{Message: "a", WaitingSince: &before}, "", time.Time{}},
+		"the same":         {&v1alpha1.UpgradeStatus{Message: "a", WaitingSince: &before}, "a", before.Time},
+		"something else":   {&v1alpha1.UpgradeStatus{Message: "a", WaitingSince: &before}, "b", now},
+		"for the first":    {nil, "a", now},
+		"of an older kind": {&v1alpha1.UpgradeStatus{Message: "a"}, "a", now},
+	} {
+		got := waitingSince(c.was, &v1alpha1.UpgradeStatus{Message: c.message}, now)
+		if (got == nil) != c.want.IsZero() || got != nil && !got.Time.Equal(c.want) {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

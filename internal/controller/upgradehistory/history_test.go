@@ -71,6 +71,39 @@ func TestRecord(t *testing.T) {
 	e.expect("deleted", "c-talos-1 v1.12.4>v1.13.9 Succeeded 2/2, c-talos-2 v1.13.9>v1.13.10 Running 0/2")
 }
 
+// TestWaitingTold: an event for each thing that a run begins to wait for, and one when it goes on.
+func TestWaitingTold(t *testing.T) {
+	e := newEnv(t)
+
+	waits := func(when, message string, want ...string) {
+		t.Helper()
+
+		e.cp.Status.Upgrade = &v1alpha1.UpgradeStatus{ObservedGeneration: e.cp.Generation, TalosVersion: target, Message: message}
+		e.UpdateStatus(e.cp)
+		e.pass()
+		e.pass()
+
+		told := e.Told()
+
+		ok := len(told) == len(want)
+		for i := range min(len(told), len(want)) {
+			ok = ok && strings.Contains(told[i], want[i])
+		}
+
+		if !ok {
+			t.Errorf("%s: told %q, want %q", when, told, want)
+		}
+	}
+
+	waits("from the begin", "a window", "Normal UpgradeWaiting waiting: a window")
+	waits("still", "a window")
+	e.runs("c-0", target)
+	waits("while a machine is done", "a window")
+	waits("for something else", "a backup", "Normal UpgradeWaiting waiting: a backup")
+	waits("goes on", "", "Normal Upgrading no longer waiting: a backup")
+	waits("still going on", "")
+}
+
 // measured returns how many runs of Talos have succeeded, by the metrics.
 func measured(t *testing.T) uint64 {
 	t.Helper()

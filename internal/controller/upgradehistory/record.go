@@ -109,11 +109,14 @@ func (r *Reconciler) observe(
 func (r *Reconciler) write(ctx context.Context, in observed, out history.Outcome) error {
 	if run := out.Update; run != nil {
 		o := in.records[run.Name]
+		_, status := partsOf(o)
+		was := *status
+
 		if err := r.patch(ctx, o, run); err != nil {
 			return client.IgnoreNotFound(err) // a run that goes on is recorded anew
 		}
 
-		r.tell(in, o, run)
+		r.tell(in, o, &was, run)
 		measure(in.Component, &run.Status)
 	}
 
@@ -146,7 +149,13 @@ func (r *Reconciler) create(ctx context.Context, in observed, run *history.Run) 
 		return fmt.Errorf("creating %s %s: %w", kube.KindOf(r.Client, o), run.Name, err)
 	}
 
-	return client.IgnoreNotFound(r.patch(ctx, o, run))
+	if err := r.patch(ctx, o, run); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+
+	r.tell(in, o, &v1alpha1.UpgradeRunStatus{}, run)
+
+	return nil
 }
 
 // patch writes the status of a run. Where the record was written since it was read, as a cache that lags behind does
@@ -171,8 +180,19 @@ func measure(of upgrade.Component, st *v1alpha1.UpgradeRunStatus) {
 	}
 }
 
-// tell tells of the end of a run.
-func (r *Reconciler) tell(in observed, o client.Object, run *history.Run) {
+// tell tells of the end of a run, of each thing that it begins to wait for, and that it goes on.
+func (r *Reconciler) tell(in observed, o client.Object, was *v1alpha1.UpgradeRunStatus, run *history.Run) {
+	say := func(kind, reason, format string, args ...any) {
+		r.Recorder.Eventf(o, in.ControlPlane, kind, reason, "Upgrade", format, args...)
+	}
+
+	switch is := &run.Status; {
+	case waits(is) && (!waits(was) || was.Message != is.Message):
+		say(corev1.EventTypeNormal, v1alpha1.ReasonUpgradeWaiting, "waiting: %s", is.Message)
+	case !waits(is) && waits(was) && is.Phase == v1alpha1.UpgradeRunRunning:
+		say(corev1.EventTypeNormal, v1alpha1.ReasonUpgrading, "no longer waiting: %s", was.Message)
+	}
+
 	c := meta.FindStatusCondition(run.Status.Conditions, v1alpha1.ConditionComplete)
 	if c == nil || !history.Finished(&run.Status) {
 		return
@@ -183,7 +203,12 @@ func (r *Reconciler) tell(in observed, o client.Object, run *history.Run) {
 		kind = corev1.EventTypeWarning
 	}
 
-	r.Recorder.Eventf(o, in.ControlPlane, kind, c.Reason, "Upgrade", "%s: %s", run.Status.Phase, c.Message)
+	say(kind, c.Reason, "%s: %s", run.Status.Phase, c.Message)
+}
+
+// waits reports whether a run that goes on waits for something.
+func waits(st *v1alpha1.UpgradeRunStatus) bool {
+	return st.Message != "" && (st.Phase == v1alpha1.UpgradeRunRunning || st.Phase == v1alpha1.UpgradeRunWaiting)
 }
 
 func listOf(of upgrade.Component) client.ObjectList {

@@ -66,6 +66,7 @@ func (in Input) goOn(run Run) Run {
 	st.Phase, st.Message = in.phase(&run, &st, list)
 	st.PointOfNoReturn = in.pointOfNoReturn(&run, st.Phase)
 	st.Message = kube.Shorten(st.Message, longestMessage)
+	st.WaitingSince = in.waitingSince(&run.Status, &st)
 	st.Machines = shorten(list)
 
 	switch st.Phase {
@@ -78,6 +79,18 @@ func (in Input) goOn(run Run) Run {
 	in.setConditions(&run)
 
 	return run
+}
+
+// waitingSince returns since when a run has waited for what its message says; nil if it waits for nothing.
+func (in Input) waitingSince(was, is *v1alpha1.UpgradeRunStatus) *metav1.Time {
+	switch open := is.Phase == v1alpha1.UpgradeRunRunning || is.Phase == v1alpha1.UpgradeRunWaiting; {
+	case !open || is.Message == "":
+		return nil
+	case was.Message == is.Message && was.WaitingSince != nil:
+		return was.WaitingSince
+	}
+
+	return in.stamp()
 }
 
 // pointOfNoReturn tells whether a run can be called off; empty for one that takes a version back, for one of Talos, and

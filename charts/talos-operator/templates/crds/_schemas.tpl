@@ -215,6 +215,11 @@ properties:
     description: total is the number of machines of the run.
     format: int32
     type: integer
+  waitingSince:
+    description: waitingSince is when the run was first observed to wait for what
+      message says. Absent while it waits for nothing.
+    format: date-time
+    type: string
 type: object
 {{- end }}
 {{- define "talos-operator.schema.kubernetesupgrades.status.conditions[]" -}}
