@@ -38,6 +38,14 @@ type KubeSpanFilters struct {
 	// +kubebuilder:validation:items:MaxLength=64
 	// +kubebuilder:validation:items:Pattern=`^\P{C}*$`
 	Endpoints []string `json:"endpoints,omitempty"`
+	// excludeAdvertisedNetworks are the networks, in CIDR notation, that a machine does not offer its peers through KubeSpan:
+	// they have to reach them another way. Talos 1.12 and later. Default: none.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=64
+	// +kubebuilder:validation:items:Pattern=`^\P{C}*$`
+	ExcludeAdvertisedNetworks []string `json:"excludeAdvertisedNetworks,omitempty"`
 }
 
 // Discovery determines how the machines of a cluster find each other.

@@ -23,6 +23,10 @@ type MachineNetwork struct {
 	// +kubebuilder:validation:items:MaxLength=253
 	// +kubebuilder:validation:items:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?$`
 	SearchDomains []string `json:"searchDomains,omitempty"`
+	// disableDefaultSearchDomain keeps the domain of the host name out of the search domains, to which Talos adds it
+	// otherwise. Default: false.
+	// +optional
+	DisableDefaultSearchDomain *bool `json:"disableDefaultSearchDomain,omitempty"`
 	// timeServers are NTP servers: IP addresses or host names. Default: those of the cluster's Talos version.
 	// +optional
 	// +listType=atomic
@@ -121,6 +125,11 @@ type NetworkInterface struct {
 	// +kubebuilder:validation:items:MaxLength=64
 	// +kubebuilder:validation:items:Pattern=`^\P{C}*$`
 	Addresses []string `json:"addresses,omitempty"`
+	// addressRoutePriority is the metric of the routes that the kernel adds for the addresses: of several interfaces in one
+	// network, that with the lowest is taken. Talos 1.12 and later. Default: the value that the kernel sets.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	AddressRoutePriority int32 `json:"addressRoutePriority,omitempty"`
 	// routes over this interface.
 	// +optional
 	// +listType=atomic
@@ -143,6 +152,12 @@ type NetworkInterface struct {
 	// dummy makes the interface one without hardware. Default: false.
 	// +optional
 	Dummy *bool `json:"dummy,omitempty"`
+	// hardwareAddress of a bond, a bridge or a dummy, whose names alone select them. Talos 1.12 and later. Default: that of
+	// a member, or a random one.
+	// +optional
+	// +kubebuilder:validation:MaxLength=17
+	// +kubebuilder:validation:Pattern=`^([0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}$`
+	HardwareAddress string `json:"hardwareAddress,omitempty"`
 	// wireguard makes the interface a WireGuard tunnel.
 	// +optional
 	WireGuard *WireGuard `json:"wireguard,omitempty"`
@@ -299,6 +314,11 @@ type VLAN struct {
 	// +kubebuilder:validation:items:MaxLength=64
 	// +kubebuilder:validation:items:Pattern=`^\P{C}*$`
 	Addresses []string `json:"addresses,omitempty"`
+	// addressRoutePriority is the metric of the routes that the kernel adds for the addresses: of several interfaces in one
+	// network, that with the lowest is taken. Talos 1.12 and later. Default: the value that the kernel sets.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	AddressRoutePriority int32 `json:"addressRoutePriority,omitempty"`
 	// routes over the VLAN.
 	// +optional
 	// +listType=atomic

@@ -46,6 +46,7 @@ func addDocuments(in Input, docs []docconfig.Document) ([]docconfig.Document, er
 func (in Input) cluster() netconfig.Cluster {
 	return netconfig.Cluster{
 		KubeSpan: in.KubeSpan, KubePrism: in.KubePrism, Discovery: in.Discovery, Kubernetes: in.KubernetesVersion,
+		Talos: in.TalosVersion,
 	}
 }
 

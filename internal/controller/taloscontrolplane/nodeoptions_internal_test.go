@@ -74,3 +74,17 @@ func TestPortOfKubePrism(t *testing.T) {
 		}
 	}
 }
+
+// TestExcludedNetworksNeedTheirVersion: a control plane of a version that does not know the field is refused with its path.
+func TestExcludedNetworksNeedTheirVersion(t *testing.T) {
+	filters := &v1alpha1.KubeSpanFilters{ExcludeAdvertisedNetworks: []string{"10.0.0.0/8"}}
+	cp := &v1alpha1.TalosControlPlane{Spec: v1alpha1.TalosControlPlaneSpec{
+		TalosVersion: "v1.11.5", KubernetesVersion: "v1.34.1", Endpoint: "https://10.0.0.10:6443",
+		Machines: []v1alpha1.MachineEntry{{Name: "m", Address: "10.0.0.11"}}, KubeSpan: &v1alpha1.KubeSpan{Filters: filters},
+	}}
+
+	err := checkSpec(cp, clusterstate.BundleConfig{}, "")
+	if err == nil || !strings.Contains(err.Error(), "spec.kubeSpan.filters.excludeAdvertisedNetworks: ") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -81,6 +81,7 @@ func checkSpec(cp *v1alpha1.TalosControlPlane, made clusterstate.BundleConfig, r
 	failures = append(failures, subnets(spec).Check()...)
 	failures = append(failures, validation.ClusterNetwork("spec", netconfig.Cluster{
 		KubeSpan: spec.KubeSpan, KubePrism: spec.KubePrism, Discovery: spec.Discovery, Kubernetes: spec.KubernetesVersion,
+		Talos: spec.TalosVersion,
 	})...)
 	failures = append(failures, checkNodeOptions("spec", &spec.NodeOptions, spec)...)
 	failures = append(failures, checkMachines(spec)...)

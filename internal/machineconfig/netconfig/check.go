@@ -2,7 +2,9 @@ package netconfig
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -69,6 +71,7 @@ func (c *checker) addr(path *field.Path, text string) {
 
 func (c *checker) one(path *field.Path, i v1alpha1.NetworkInterface) {
 	c.identity(path, i)
+	c.hardwareAddress(path.Child("hardwareAddress"), i)
 	c.link(ofInterface(path, i))
 	c.bond(path.Child("bond"), i.Bond)
 	c.wireGuard(path, i)
@@ -131,6 +134,26 @@ func (c *checker) identity(path *field.Path, i v1alpha1.NetworkInterface) {
 	c.names[key] = path.String()
 }
 
+// hardwareAddress checks the address that a link gets. Talos sets it only for those that it creates.
+func (c *checker) hardwareAddress(path *field.Path, i v1alpha1.NetworkInterface) {
+	if i.HardwareAddress == "" {
+		return
+	}
+
+	if i.Bond == nil && i.Bridge == nil && !ptr.Deref(i.Dummy, false) {
+		c.add(field.Forbidden(path, "is for bonds, bridges and dummies; remove it, or select the interface by macAddress"))
+	}
+
+	switch mac, err := net.ParseMAC(i.HardwareAddress); {
+	case err != nil || len(mac) != 6:
+		c.add(field.Invalid(path, i.HardwareAddress, "is no hardware address like 02:1a:2b:3c:4d:5e"))
+	case mac[0]&1 == 1:
+		c.add(field.Invalid(path, i.HardwareAddress, "is the address of a multicast group, which no interface can have"))
+	case slices.Max(mac) == 0:
+		c.add(field.Invalid(path, i.HardwareAddress, "is not an address that an interface can have"))
+	}
+}
+
 func (c *checker) name(path *field.Path, name string) {
 	if len(name) > linkNameMax {
 		c.add(field.TooLong(path, name, linkNameMax))
@@ -162,6 +185,10 @@ func (c *checker) link(l link) {
 		}
 
 		c.addresses[prefix.Addr()] = at.String()
+	}
+
+	if l.priority < 0 || l.priority > 0 && len(l.addresses) == 0 {
+		c.add(field.Invalid(l.path.Child("addressRoutePriority"), l.priority, "needs addresses, and must not be negative"))
 	}
 
 	c.dhcp(l)

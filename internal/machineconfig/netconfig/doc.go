@@ -28,17 +28,18 @@ type link struct {
 	dhcp      bool
 	options   *v1alpha1.DHCPOptions
 	addresses []string
+	priority  int32
 	routes    []v1alpha1.Route
 	mtu       int32
 	vip       *v1alpha1.VirtualIP
 }
 
 func ofInterface(path *field.Path, i v1alpha1.NetworkInterface) link {
-	return link{path, ptr.Deref(i.DHCP, false), i.DHCPOptions, i.Addresses, i.Routes, i.MTU, i.VIP}
+	return link{path, ptr.Deref(i.DHCP, false), i.DHCPOptions, i.Addresses, i.AddressRoutePriority, i.Routes, i.MTU, i.VIP}
 }
 
 func ofVLAN(path *field.Path, v v1alpha1.VLAN) link {
-	return link{path, ptr.Deref(v.DHCP, false), v.DHCPOptions, v.Addresses, v.Routes, v.MTU, v.VIP}
+	return link{path, ptr.Deref(v.DHCP, false), v.DHCPOptions, v.Addresses, v.AddressRoutePriority, v.Routes, v.MTU, v.VIP}
 }
 
 func interfacePath(i int) *field.Path { return field.NewPath(Root, "interfaces").Index(i) }

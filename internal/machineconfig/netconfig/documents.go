@@ -3,6 +3,7 @@ package netconfig
 import (
 	"encoding"
 	"fmt"
+	"net"
 	"net/netip"
 
 	"github.com/siderolabs/talos/pkg/machinery/config/config"
@@ -57,12 +58,13 @@ type documents struct {
 }
 
 func (d *documents) resolver(n v1alpha1.MachineNetwork) {
-	if len(n.Nameservers)+len(n.SearchDomains) == 0 {
+	if len(n.Nameservers)+len(n.SearchDomains) == 0 && n.DisableDefaultSearchDomain == nil {
 		return
 	}
 
 	doc := network.NewResolverConfigV1Alpha1()
 	doc.ResolverSearchDomains.SearchDomains = n.SearchDomains
+	doc.ResolverSearchDomains.SearchDisableDefault = n.DisableDefaultSearchDomain
 
 	for _, server := range n.Nameservers {
 		doc.ResolverNameservers = append(doc.ResolverNameservers, network.NameserverConfig{Address: address(server)})
@@ -111,17 +113,20 @@ func (d *documents) one(path *field.Path, i v1alpha1.NetworkInterface) {
 
 	switch {
 	case i.Bond != nil:
-		d.docs = append(d.docs, d.bond(path.Child("bond"), name, i.Bond, common))
+		doc := d.bond(path.Child("bond"), name, i.Bond, common)
+		doc.HardwareAddressConfig = hardwareAddress(i)
+		d.docs = append(d.docs, doc)
 	case i.Bridge != nil:
 		doc := network.NewBridgeConfigV1Alpha1(name)
 		doc.BridgeLinks, doc.BridgeSTP.BridgeSTPEnabled = i.Bridge.Interfaces, i.Bridge.STP
 		doc.BridgeVLAN.BridgeVLANFiltering, doc.CommonLinkConfig = i.Bridge.VLANFiltering, common
+		doc.HardwareAddressConfig = hardwareAddress(i)
 		d.docs = append(d.docs, doc)
 	case i.WireGuard != nil:
 		d.docs = append(d.docs, d.wireGuard(path.Child("wireguard"), name, i.WireGuard, common))
 	case ptr.Deref(i.Dummy, false):
 		doc := network.NewDummyLinkConfigV1Alpha1(name)
-		doc.CommonLinkConfig = common
+		doc.CommonLinkConfig, doc.HardwareAddressConfig = common, hardwareAddress(i)
 		d.docs = append(d.docs, doc)
 	default:
 		doc := network.NewLinkConfigV1Alpha1(name)
@@ -172,7 +177,9 @@ func (d *documents) common(l link) network.CommonLinkConfig {
 	out := network.CommonLinkConfig{LinkUp: &up, LinkMTU: uint32(l.mtu)}
 
 	for _, text := range l.addresses {
-		out.LinkAddresses = append(out.LinkAddresses, network.AddressConfig{AddressAddress: prefix(text).Prefix})
+		out.LinkAddresses = append(out.LinkAddresses, network.AddressConfig{
+			AddressAddress: prefix(text).Prefix, AddressPriority: priority(l.priority),
+		})
 	}
 
 	for _, r := range l.routes {
@@ -272,6 +279,24 @@ func enum[T any, P interface {
 	}
 
 	return out
+}
+
+// hardwareAddress reads that of a link which Talos creates, or none. It was checked.
+func hardwareAddress(i v1alpha1.NetworkInterface) nethelpers.HardwareAddr {
+	out, err := net.ParseMAC(i.HardwareAddress)
+	if err != nil {
+		return nil
+	}
+
+	return nethelpers.HardwareAddr(out)
+}
+
+func priority(n int32) *uint32 {
+	if n == 0 {
+		return nil
+	}
+
+	return number[uint32](&n)
 }
 
 // address reads an address that was checked, or none.

@@ -37,6 +37,8 @@ type Cluster struct {
 	Discovery *v1alpha1.Discovery
 	// Kubernetes is the version of Kubernetes, for example v1.36.2; unknown if empty.
 	Kubernetes string
+	// Talos is the version of Talos, for example v1.13.9; unknown if empty.
+	Talos string
 }
 
 // KubeSpans tells whether the machines are connected by KubeSpan.
@@ -77,6 +79,7 @@ func (c Cluster) checkKubeSpan(path *field.Path) field.ErrorList {
 		return errs
 	}
 
+	errs = append(errs, c.checkExcluded(path.Child("filters", "excludeAdvertisedNetworks"))...)
 	positive := false
 
 	for i, text := range c.KubeSpan.Filters.Endpoints {
@@ -97,6 +100,21 @@ func (c Cluster) checkKubeSpan(path *field.Path) field.ErrorList {
 	}
 
 	return errs
+}
+
+// checkExcluded refuses networks that Talos cannot read. Before 1.12 it refuses the whole config for the field.
+func (c Cluster) checkExcluded(path *field.Path) field.ErrorList {
+	r, excluded := checker{}, c.KubeSpan.Filters.ExcludeAdvertisedNetworks
+
+	if olderThan(c.Talos, 12) && len(excluded) > 0 {
+		r.add(field.Forbidden(path, "needs Talos 1.12 or later; upgrade first, or remove it"))
+	}
+
+	for i, text := range excluded {
+		r.masked(path.Index(i), text)
+	}
+
+	return r.errs
 }
 
 func withoutDiscovery(path *field.Path) *field.Error {
@@ -192,6 +210,10 @@ func (c Cluster) KubeSpanDocuments() []config.Document {
 
 	if k.Filters != nil {
 		doc.ConfigFilters = &network.KubeSpanFiltersConfig{ConfigEndpoints: k.Filters.Endpoints}
+		for _, text := range k.Filters.ExcludeAdvertisedNetworks {
+			doc.ConfigFilters.ConfigExcludeAdvertisedNetworks = append(
+				doc.ConfigFilters.ConfigExcludeAdvertisedNetworks, prefix(text))
+		}
 	}
 
 	return []config.Document{doc}
@@ -215,7 +237,10 @@ func (c Cluster) KubeSpanLegacy(m *talosv1alpha1.MachineConfig) {
 	}
 
 	if k.Filters != nil {
-		out.KubeSpanFilters = &talosv1alpha1.KubeSpanFilters{KubeSpanFiltersEndpoints: k.Filters.Endpoints}
+		out.KubeSpanFilters = &talosv1alpha1.KubeSpanFilters{
+			KubeSpanFiltersEndpoints:                 k.Filters.Endpoints,
+			KubeSpanFiltersExcludeAdvertisedNetworks: k.Filters.ExcludeAdvertisedNetworks,
+		}
 	}
 
 	m.MachineNetwork.NetworkKubeSpan = out

@@ -26,6 +26,7 @@ func Legacy(n v1alpha1.MachineNetwork, values keyref.Values, m *talosv1alpha1.Ma
 	out.NetworkHostname = n.Hostname
 	out.NameServers = append(out.NameServers, n.Nameservers...)
 	out.Searches = append(out.Searches, n.SearchDomains...)
+	out.NetworkDisableSearchDomain = n.DisableDefaultSearchDomain
 
 	if len(n.TimeServers) > 0 {
 		if m.MachineTime == nil {
@@ -61,6 +62,8 @@ type legacy struct{ reader }
 
 func (l *legacy) device(path *field.Path, i v1alpha1.NetworkInterface) *talosv1alpha1.Device {
 	link := ofInterface(path, i)
+	l.unsupported(path.Child("addressRoutePriority"), i.AddressRoutePriority != 0)
+	l.unsupported(path.Child("hardwareAddress"), i.HardwareAddress != "")
 
 	device := &talosv1alpha1.Device{
 		DeviceInterface: i.Name, DeviceAddresses: i.Addresses, DeviceMTU: int(i.MTU), DeviceRoutes: l.routes(path, i.Routes),
@@ -95,6 +98,7 @@ func (l *legacy) device(path *field.Path, i v1alpha1.NetworkInterface) *talosv1a
 	for j, v := range i.VLANs {
 		at := path.Child("vlans").Index(j)
 		l.unsupported(at.Child("protocol"), v.Protocol == "802.1ad")
+		l.unsupported(at.Child("addressRoutePriority"), v.AddressRoutePriority != 0)
 
 		device.DeviceVlans = append(device.DeviceVlans, &talosv1alpha1.Vlan{
 			VlanID: uint16(v.ID), VlanAddresses: v.Addresses, VlanMTU: uint32(v.MTU),

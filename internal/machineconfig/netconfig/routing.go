@@ -112,8 +112,7 @@ func (c *checker) maskedOrNone(path *field.Path, text string) netip.Prefix {
 
 // routing adds the documents of rules and routes that belong to no interface.
 func (d *documents) routing(n v1alpha1.MachineNetwork, talos string) {
-	v, err := semver.ParseTolerant(talos)
-	old := err == nil && v.Major == 1 && v.Minor < 13
+	old := olderThan(talos, 13)
 
 	for i, rule := range n.RoutingRules {
 		d.unsupported(rulePath(i), notBefore113, old)
@@ -138,6 +137,13 @@ func (d *documents) routing(n v1alpha1.MachineNetwork, talos string) {
 		doc.RouteMetric = uint32(route.Metric)
 		d.docs = append(d.docs, doc)
 	}
+}
+
+// olderThan tells whether a version of Talos is older than a minor version of Talos 1. An unknown one is not.
+func olderThan(talos string, minor uint64) bool {
+	v, err := semver.ParseTolerant(talos)
+
+	return err == nil && v.Major == 1 && v.Minor < minor
 }
 
 func (r *reader) unsupported(path *field.Path, why string, is bool) {

@@ -1261,6 +1261,17 @@ properties:
         maxItems: 64
         type: array
         x-kubernetes-list-type: atomic
+      excludeAdvertisedNetworks:
+        description: |-
+          excludeAdvertisedNetworks are the networks, in CIDR notation, that a machine does not offer its peers through KubeSpan:
+          they have to reach them another way. Talos 1.12 and later. Default: none.
+        items:
+          maxLength: 64
+          pattern: ^\P{C}*$
+          type: string
+        maxItems: 64
+        type: array
+        x-kubernetes-list-type: atomic
     type: object
   harvestExtraEndpoints:
     description: |-
@@ -3169,6 +3180,11 @@ properties:
     x-kubernetes-list-map-keys:
     - network
     x-kubernetes-list-type: map
+  disableDefaultSearchDomain:
+    description: |-
+      disableDefaultSearchDomain keeps the domain of the host name out of the search domains, to which Talos adds it
+      otherwise. Default: false.
+    type: boolean
   hostname:
     description: 'hostname of the machine. Default: the name of the TalosMachine.'
     maxLength: 63
@@ -3214,6 +3230,13 @@ properties:
         NetworkInterface is one interface: an existing one, selected by its name, its hardware address or its properties, or
         one that Talos creates: a bond, a bridge, a dummy or a WireGuard tunnel.
       properties:
+        addressRoutePriority:
+          description: |-
+            addressRoutePriority is the metric of the routes that the kernel adds for the addresses: of several interfaces in one
+            network, that with the lowest is taken. Talos 1.12 and later. Default: the value that the kernel sets.
+          format: int32
+          minimum: 1
+          type: integer
         addresses:
           description: addresses of the interface, in CIDR notation.
           items:
@@ -3534,6 +3557,13 @@ properties:
         dummy:
           description: 'dummy makes the interface one without hardware. Default: false.'
           type: boolean
+        hardwareAddress:
+          description: |-
+            hardwareAddress of a bond, a bridge or a dummy, whose names alone select them. Talos 1.12 and later. Default: that of
+            a member, or a random one.
+          maxLength: 17
+          pattern: ^([0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}$
+          type: string
         ignore:
           description: 'ignore leaves the interface alone: Talos neither brings it
             up nor requests addresses on it. Default: false.'
@@ -3627,6 +3657,13 @@ properties:
           items:
             description: VLAN is a virtual network on an interface.
             properties:
+              addressRoutePriority:
+                description: |-
+                  addressRoutePriority is the metric of the routes that the kernel adds for the addresses: of several interfaces in one
+                  network, that with the lowest is taken. Talos 1.12 and later. Default: the value that the kernel sets.
+                format: int32
+                minimum: 1
+                type: integer
               addresses:
                 description: addresses on the VLAN, in CIDR notation.
                 items:
