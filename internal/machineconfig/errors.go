@@ -137,7 +137,8 @@ func describe(err error) string {
 	text := mainName.ReplaceAllString(goTypes.ReplaceAllString(err.Error(), ""), "")
 
 	if head, listing, found := strings.Cut(text, unknownKeys); found {
-		return manyBlanks.ReplaceAllString(head+"unknown fields "+strings.Join(keysOf(listing), ", "), " ")
+		return manyBlanks.ReplaceAllString(head+"unknown fields "+strings.Join(keysOf(listing), ", "), " ") +
+			meant(err.Error(), listing)
 	}
 
 	text = quotedValue.ReplaceAllString(text, "a value")

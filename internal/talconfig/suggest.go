@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/talos-operator/talos-operator/internal/text"
 )
 
 // renamed are keys that documents mention, and that never were, or no longer are, read.
@@ -21,7 +23,7 @@ func hintFor(key, path string, fields map[string]reflect.Type) string {
 		return "; use " + now
 	}
 
-	if near := nearest(key, fields); near != "" {
+	if near := text.Nearest(key, keysOf(fields)); near != "" {
 		return "; did you mean " + near + "?"
 	}
 
@@ -44,42 +46,4 @@ func keysOf(fields map[string]reflect.Type) []string {
 	slices.Sort(out)
 
 	return out
-}
-
-// nearest returns the key that differs least, if it differs little.
-func nearest(key string, fields map[string]reflect.Type) string {
-	best, least := "", max(2, len(key)/3)+1
-
-	for _, candidate := range keysOf(fields) {
-		if d := distance(strings.ToLower(key), strings.ToLower(candidate)); d < least {
-			best, least = candidate, d
-		}
-	}
-
-	return best
-}
-
-// distance is that of Levenshtein.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-
-	return row[len(b)]
 }

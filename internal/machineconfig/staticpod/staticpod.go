@@ -171,7 +171,7 @@ func (c *checker) decode(at *field.Path, raw runtime.RawExtension) *corev1.Pod {
 	}
 
 	for _, problem := range unknown {
-		c.add(field.Forbidden(at, "is not a Pod as Kubernetes reads it: "+problem.Error()))
+		c.add(field.Forbidden(at, "is not a Pod as Kubernetes reads it: "+problem.Error()+meant(problem.Error())))
 	}
 
 	if pod.Namespace == "" {

@@ -50,9 +50,9 @@ func TestCheck(t *testing.T) {
 	for name, c := range map[string]struct{ pods, field, problem string }{
 		"no object":         {"[7]", "spec.staticPods[0]", "is not a Pod"},
 		"another kind":      {"[{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}}]", at, `apiVersion "v1" and kind "Pod"`},
-		"unknown field":     {inContainer("imge: x"), at, `unknown field "spec.containers[0].imge"`},
-		"field of a case":   {inSpec("hostnetwork: true"), at, `unknown field "spec.hostnetwork"`},
-		"metadata":          {meta("name: a, label: {}"), at, `unknown field "metadata.label"`},
+		"unknown field":     {inContainer("imge: x"), at, `unknown field "spec.containers[0].imge"; did you mean image?`},
+		"field of a case":   {inSpec("hostnetwork: true"), at, `unknown field "spec.hostnetwork"; did you mean hostNetwork?`},
+		"metadata":          {meta("name: a, label: {}"), at, `unknown field "metadata.label"; did you mean labels?`},
 		"type":              {inContainer("args: {a: b}"), at, "is not a Pod"},
 		"no name":           {meta("labels: {}"), "spec.staticPods[0].metadata.name", "needs a name"},
 		"generated name":    {meta("generateName: a-"), "spec.staticPods[0].metadata.generateName", "use name"},
