@@ -247,7 +247,12 @@ func validate(d *draft) (warnings []string, err error) {
 		return nil, errors.New(describe(err))
 	}
 
-	return cfg.Validate(metal{}, validation.WithLocal())
+	warnings, err = cfg.Validate(metal{}, validation.WithLocal())
+	if err != nil {
+		return warnings, err
+	}
+
+	return warnings, describedTwice(cfg)
 }
 
 // culprit finds the patch after which the config never was valid again. Patches may complete each other, so an invalid
