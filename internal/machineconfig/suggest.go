@@ -15,8 +15,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/text"
 )
 
-// decodedDocument is how the decoder names the document of an error: by its apiVersion and its kind. The main one has no
-// apiVersion, and the kind v1alpha1.
+// decodedDocument is how the decoder names the document of an error: by its apiVersion and its kind. The main one has
+// no apiVersion, and the kind v1alpha1.
 var decodedDocument = regexp.MustCompile(`error decoding document ([A-Za-z0-9]*)/([A-Za-z0-9]+)/`)
 
 // meant ends the message about unknown fields with those that they may have been meant to be, or with nothing. It has

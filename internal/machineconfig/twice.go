@@ -11,8 +11,8 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/nethelpers"
 )
 
-// describedTwice refuses a link that a document and machine.network describe: Talos merges both without a word, and which
-// of them counts differs from setting to setting. Host names, resolvers and time servers in both forms Talos refuses itself.
+// describedTwice refuses a link that a document and machine.network describe: Talos merges both without a word. Host
+// names, resolvers and time servers in both forms it refuses itself.
 func describedTwice(cfg config.Provider) error {
 	main := cfg.RawV1Alpha1()
 	if main == nil || main.MachineConfig == nil || main.MachineConfig.MachineNetwork == nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/text"
 )
 
-// meant ends the decoder's message about an unknown field with the one that it may have been meant to be, or with nothing.
+// meant ends the decoder's message about an unknown field with the one that it may have been meant to be, or
+// with nothing.
 func meant(problem string) string {
 	path, ok := strings.CutPrefix(problem, `unknown field "`)
 	if !ok {
