@@ -1,6 +1,7 @@
 package talconfig
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -223,13 +224,7 @@ func (d *drive) evict(ctx context.Context, t *target, took time.Duration) ([]str
 
 	return cluster.Drain(ctx, t.ref, workload.DrainOptions{
 		GracePeriodSeconds: -1, Force: d.drain.isForced(took),
-		Running: func(ctx context.Context) ([]string, error) {
-			pods, err := node.RunningPods(ctx)
-			// The names of static pods end with that of the node.
-			static := func(pod string) bool { return strings.HasSuffix(pod, "-"+t.ref.Name) }
-
-			return slices.DeleteFunc(pods, static), err
-		},
+		Running: node.RunningPods,
 	})
 }
 
@@ -254,8 +249,8 @@ func (dr *drainer) judge(left []string, err error, took, health time.Duration) (
 	case dr.onTimeout == v1alpha1.DrainForce && !isUnclear && took < dr.timeout+health:
 		return false, nil
 	case isUnclear:
-		return false, fmt.Errorf("it is not drained after %s, because its Node is unknown: %s; let its kubelet register, "+
-			"delete the named Node if no machine runs under that name, or use --on-drain-timeout Skip", dr.timeout, unclear.Why)
+		return false, fmt.Errorf("it is not drained after %s: %s; %s, or use --on-drain-timeout Skip", dr.timeout, unclear.Why,
+			cmp.Or(unclear.Next, "let its kubelet register, delete the named Node if no machine runs under that name"))
 	case err != nil:
 		return false, fmt.Errorf("it is not drained after %s: %w", dr.timeout, err)
 	case dr.onTimeout == v1alpha1.DrainForce:
@@ -272,7 +267,7 @@ func waitsFor(left []string, err error) string {
 
 	switch {
 	case errors.As(err, &unclear):
-		return "its unknown Node (" + unclear.Why + ")"
+		return "a Node to drain: " + unclear.Why
 	case err != nil:
 		return "a response: " + err.Error()
 	}
