@@ -96,10 +96,13 @@ func (r *Reconciler) retryReport(s *scope) time.Duration {
 	return min(max(r.unreportedFor(s), firstRetry), lastRetry)
 }
 
-// unreportedFor returns for how long a machine has not reported all of what it has booted, or was not booted from a
-// medium that it can be installed from.
+// unreportedFor returns for how long a machine has not reported, since it booted, all of what it has booted, or was not
+// booted from a medium that it can be installed from.
 func (r *Reconciler) unreportedFor(s *scope) time.Duration {
-	now := r.Clock.Now()
+	now, boot := r.Clock.Now(), ""
+	if s.facts != nil {
+		boot = s.facts.BootID
+	}
 
-	return now.Sub(r.unreported.since(s.key().String(), now))
+	return now.Sub(r.unreported.sinceIn(s.key().String(), boot, now))
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,24 +25,34 @@ const maxListed = 64
 // sightings records since when a condition of a machine has been observed. A restart loses it and starts anew.
 type sightings struct {
 	mu    sync.Mutex
-	first map[string]time.Time
+	first map[string]sighting
+}
+
+// sighting is when a condition was first observed, and in which boot of a machine.
+type sighting struct {
+	at   time.Time
+	boot string
 }
 
 // since returns when the condition was first observed.
-func (l *sightings) since(key string, now time.Time) time.Time {
+func (l *sightings) since(key string, now time.Time) time.Time { return l.sinceIn(key, "", now) }
+
+// sinceIn returns when the condition was first observed in a boot: what was observed in another one is forgotten.
+func (l *sightings) sinceIn(key, boot string, now time.Time) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	at, ok := l.first[key]
-	if !ok {
+	first, ok := l.first[key]
+	if !ok || first.boot != boot {
 		if l.first == nil {
-			l.first = map[string]time.Time{}
+			l.first = map[string]sighting{}
 		}
 
-		l.first[key], at = now, now
+		first = sighting{now, boot}
+		l.first[key] = first
 	}
 
-	return at
+	return first.at
 }
 
 func (l *sightings) forget(key string) {
@@ -219,8 +230,13 @@ func (r *Reconciler) makeWanted(ctx context.Context, s *scope, disk string) erro
 		return err
 	}
 
-	if s.waits, err = r.waitsForReport(s, rendered); err != nil || s.waits {
+	planned, err := r.plannedHash(s, rendered)
+	if err != nil {
 		return err
+	}
+
+	if s.waits = r.waitsForReport(s, planned); s.waits {
+		return nil
 	}
 
 	if err := s.keepVersions(rendered.Bytes); err != nil {
@@ -236,15 +252,15 @@ func (r *Reconciler) makeWanted(ctx context.Context, s *scope, disk string) erro
 		}
 	}
 
-	return r.makeReverted(s, rendered.Hash)
+	return r.makeReverted(s, rendered.Hash, planned)
 }
 
-// makeReverted makes the last working configuration the desired one, if a user requested that. rendered is the hash of
-// what the spec asks for.
-func (r *Reconciler) makeReverted(s *scope, rendered string) (err error) {
-	// The versions that are kept may have changed since the user read the hash.
+// makeReverted makes the last working configuration the desired one, if a user requested that. targets are the hashes
+// under which the user may have read what the spec asks for: the versions that are kept, and whether the installer is,
+// may have changed since then.
+func (r *Reconciler) makeReverted(s *scope, targets ...string) (err error) {
 	unwanted := s.machine.Annotations[v1alpha1.RevertAnnotation]
-	if unwanted != s.wantHash && unwanted != rendered || len(s.stored.Working) == 0 {
+	if unwanted == "" || unwanted != s.wantHash && !slices.Contains(targets, unwanted) || len(s.stored.Working) == 0 {
 		return nil
 	}
 

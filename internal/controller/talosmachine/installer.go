@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/change"
 	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 	"github.com/talos-operator/talos-operator/internal/imagefactory"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
@@ -92,24 +93,38 @@ var refusals = []string{
 // waitsForReport reports whether nothing is decided before the member has reported what it has booted: its recorded
 // change brings an installer that it could take when the change was planned. Without that installer it would be another
 // change: the node would be made schedulable again, drained once more a moment later, and need another approval. A
-// change that has not begun is not waited for longer than reportTime, because its group waits for the machine.
-func (r *Reconciler) waitsForReport(s *scope, rendered *machineconfig.Rendered) (bool, error) {
+// change that has not begun is not waited for longer than reportTime, because its group waits for the machine. A user
+// may take the change back, for which nothing of the spec is sent. planned is the hash of the desired config with the
+// installer of the spec.
+func (r *Reconciler) waitsForReport(s *scope, planned string) bool {
 	c := s.machine.Status.Change
-	if !s.unknownInstaller || c == nil || !s.mustEnd() && r.unreportedFor(s) >= reportTime {
-		return false, nil
+	unwanted := s.machine.Annotations[v1alpha1.RevertAnnotation]
+
+	if !s.unknownInstaller || c == nil || c.Target != planned || unwanted == planned {
+		return false
+	}
+
+	return s.mustEnd() || change.Begun(c) || r.unreportedFor(s) < reportTime
+}
+
+// plannedHash is the hash of the desired config with the installer of the spec, where the member keeps another one;
+// empty where it does not.
+func (r *Reconciler) plannedHash(s *scope, rendered *machineconfig.Rendered) (string, error) {
+	if !s.keepsInstaller {
+		return "", nil
 	}
 
 	planned, _, err := machineconfig.KeepImageTags(s.live, rendered.Bytes, machineconfig.Released{Talos: s.upgraded()})
 	if err != nil {
-		return false, fmt.Errorf("keeping the versions of %s: %w", s.machine.Name, err)
+		return "", fmt.Errorf("keeping the versions of %s: %w", s.machine.Name, err)
 	}
 
 	hash, err := r.Hashes.Hash(planned)
 	if err != nil {
-		return false, fmt.Errorf("reading the desired config of %s: %w", s.machine.Name, err)
+		return "", fmt.Errorf("reading the desired config of %s: %w", s.machine.Name, err)
 	}
 
-	return hash == c.Target, nil
+	return hash, nil
 }
 
 // refuseInstaller says why a member whose config names another installer keeps that; nil if it takes the desired one.

@@ -90,13 +90,18 @@ func TestWaitsForReport(t *testing.T) {
 		reports talos.Image
 		now     bool
 		later   bool
+		revert  string
 	}{
-		"none":              {nil, talos.Image{}, false, false},
-		"planned":           {&v1alpha1.MachineChange{Target: target, Phase: v1alpha1.ChangePending}, talos.Image{}, true, false},
-		"drained for it":    {&v1alpha1.MachineChange{Target: target, Phase: v1alpha1.ChangeDraining}, talos.Image{}, true, true},
-		"of another spec":   {&v1alpha1.MachineChange{Target: "other", Phase: v1alpha1.ChangeDraining}, talos.Image{}, false, false},
-		"it has reported":   {&v1alpha1.MachineChange{Target: target, Phase: v1alpha1.ChangeDraining}, secured(false), false, false},
-		"it cannot take it": {&v1alpha1.MachineChange{Target: target, Phase: v1alpha1.ChangeDraining}, known, false, false},
+		"none":              {nil, talos.Image{}, false, false, ""},
+		"planned":           {&v1alpha1.MachineChange{Target: target, Phase: v1alpha1.ChangePending}, talos.Image{}, true, false, ""},
+		"drained for it":    {&v1alpha1.MachineChange{Target: target, Phase: v1alpha1.ChangeDraining}, talos.Image{}, true, true, ""},
+		"of another spec":   {&v1alpha1.MachineChange{Target: "other", Phase: v1alpha1.ChangeDraining}, talos.Image{}, false, false, ""},
+		"it has reported":   {&v1alpha1.MachineChange{Target: target, Phase: v1alpha1.ChangeDraining}, secured(false), false, false, ""},
+		"it cannot take it": {&v1alpha1.MachineChange{Target: target, Phase: v1alpha1.ChangeDraining}, known, false, false, ""},
+		"staged":            {&v1alpha1.MachineChange{Target: target, Phase: v1alpha1.ChangePending, Staged: true}, talos.Image{}, true, true, ""},
+		"awaits a reboot":   {&v1alpha1.MachineChange{Target: target, Phase: v1alpha1.ChangeAwaitingReboot}, talos.Image{}, true, true, ""},
+		"taken back":        {&v1alpha1.MachineChange{Target: target, Phase: v1alpha1.ChangeDraining}, talos.Image{}, false, false, target},
+		"another is":        {&v1alpha1.MachineChange{Target: target, Phase: v1alpha1.ChangeDraining}, talos.Image{}, true, true, "other"},
 	} {
 		clock := clocktesting.NewFakeClock(time.Unix(1000, 0))
 		r := &Reconciler{Clock: clock}
@@ -107,6 +112,7 @@ func TestWaitsForReport(t *testing.T) {
 
 			s := installs(r, otherImage, stockImage, c.reports)
 			s.machine.Status.Change = c.change
+			s.machine.Annotations = map[string]string{v1alpha1.RevertAnnotation: c.revert}
 
 			if err := r.checkInstaller(t.Context(), s); err != nil {
 				t.Fatal(err)
@@ -114,10 +120,32 @@ func TestWaitsForReport(t *testing.T) {
 
 			clock.Step(at)
 
-			waits, err := r.waitsForReport(s, &machineconfig.Rendered{Bytes: config(stockImage)})
-			if err != nil || waits != want {
-				t.Errorf("%s, after %s: %t, %v", name, at, waits, err)
+			planned, err := r.plannedHash(s, &machineconfig.Rendered{Bytes: config(stockImage)})
+			if err != nil {
+				t.Fatal(err)
 			}
+
+			if waits := r.waitsForReport(s, planned); waits != want {
+				t.Errorf("%s, after %s: %t", name, at, waits)
+			}
+		}
+	}
+}
+
+// TestRevertOfKeptInstaller: a user takes a change back by the hash that it was planned with, also while the installer of
+// the spec is kept away from the machine; without a request, an empty hash takes nothing back.
+func TestRevertOfKeptInstaller(t *testing.T) {
+	for _, c := range []struct {
+		unwanted, planned string
+		want              bool
+	}{{"planned", "planned", true}, {"planned", "", false}, {"", "", false}, {"other", "planned", false}} {
+		r := &Reconciler{Clock: clocktesting.NewFakePassiveClock(time.Unix(1000, 0))}
+		s := installs(r, otherImage, stockImage, talos.Image{})
+		s.machine.Annotations = map[string]string{v1alpha1.RevertAnnotation: c.unwanted}
+		s.stored.Working, s.wantHash = s.live, "kept"
+
+		if err := r.makeReverted(s, "rendered", c.planned); err != nil || s.reverting != c.want {
+			t.Errorf("%+v: %t, %v", c, s.reverting, err)
 		}
 	}
 }
@@ -173,8 +201,11 @@ func TestRetryReport(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(1000, 0))
 	r := &Reconciler{Clock: clock}
 
+	boot := "now"
 	check := func(reports talos.Image) time.Duration {
 		s := installs(r, otherImage, stockImage, reports)
+		s.facts.BootID = boot
+
 		if err := r.checkInstaller(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
@@ -203,6 +234,14 @@ func TestRetryReport(t *testing.T) {
 	if got := check(talos.Image{}); got != lastRetry {
 		t.Errorf("after %s: again after %s", time.Hour+total, got)
 	}
+
+	boot = "next"
+
+	if got := check(talos.Image{}); got != firstRetry {
+		t.Errorf("after a boot without a report: again after %s", got)
+	}
+
+	boot = "now"
 
 	if got := check(secured(true)); got != 0 {
 		t.Errorf("it has reported: again after %s", got)
