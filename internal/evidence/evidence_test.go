@@ -350,7 +350,7 @@ func TestSignOfNode(t *testing.T) {
 	}
 }
 
-// TestNodesOnce: what is looked at together shares one list, and its error.
+// TestNodesOnce: the machines of one pass share one list, and its error.
 func TestNodesOnce(t *testing.T) {
 	t.Parallel()
 

@@ -19,7 +19,7 @@ import (
 type Life struct {
 	// Source connects to the machine.
 	Source Source
-	// Nodes returns the Nodes of the machine's cluster. Machines that are looked at together share it, as NodesOnce does.
+	// Nodes returns the Nodes of the machine's cluster. The machines of one pass share it, as with NodesOnce.
 	Nodes func(context.Context) ([]safety.ClusterNode, error)
 }
 

@@ -61,8 +61,8 @@ func TagOf(reference string) string {
 	return i.tag
 }
 
-// NamedTag returns the tag of an image, also one beside a digest, which a runtime does not look at: it is what a user
-// says the image is.
+// NamedTag returns the tag of an image, also one beside a digest, which a runtime ignores: it is what a user says the
+// image is.
 func NamedTag(reference string) string { return parseImage(reference).tag }
 
 // Pinned reports whether an image has a digest.

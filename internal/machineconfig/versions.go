@@ -141,7 +141,7 @@ func (r Released) reference(field, old, wanted string) (keep string, released bo
 		return old, false
 	}
 
-	if keep, released = r.release(field, old, wanted); released {
+	if keep, released = r.release(field, wanted); released {
 		return keep, true
 	}
 
@@ -150,7 +150,7 @@ func (r Released) reference(field, old, wanted string) (keep string, released bo
 
 // release returns the image that a field gets by an upgrade. ok is false for one that keeps its version: it is not of
 // the upgrade, nothing is desired there, or what is desired does not tell which image is that of another version.
-func (r Released) release(field, old, wanted string) (reference string, ok bool) {
+func (r Released) release(field, wanted string) (reference string, ok bool) {
 	switch {
 	case wanted == "":
 		return "", false

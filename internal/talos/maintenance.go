@@ -134,7 +134,8 @@ func (m *Maintenance) Disks(ctx context.Context) ([]Disk, error) {
 			DevPath: text.Name(s.DevPath), Symlinks: names(s.Symlinks), Size: s.Size, Model: text.Name(s.Model),
 			Serial: text.Name(s.Serial), WWID: text.Name(s.WWID), BusPath: text.Name(s.BusPath),
 			SubSystem: text.Name(s.SubSystem), Transport: text.Name(s.Transport), Rotational: s.Rotational,
-			Readonly: s.Readonly, CDROM: s.CDROM, Holds: held(volumes, d.Metadata().ID()), Probed: isProbed(volumes, d.Metadata().ID()),
+			Readonly: s.Readonly, CDROM: s.CDROM, Holds: held(volumes, d.Metadata().ID()),
+			Probed: isProbed(volumes, d.Metadata().ID()),
 		})
 	}
 

@@ -13,7 +13,7 @@ func TestNearest(t *testing.T) {
 	names := []string{"sysfs", "kubelet", "sysctls", "install", "env"}
 
 	for name, want := range map[string]string{
-		"kublet": "kubelet", "KUBELET": "kubelet", "sysctl": "sysctls", "instal": "install", "enviroment": "", "": "",
+		"kublet": "kubelet", "KUBELET": "kubelet", "sysctl": "sysctls", "instal": "install", "surroundings": "", "": "",
 		"sysf": "sysfs", "frobnicate": "",
 	} {
 		if got := text.Nearest(name, names); got != want {

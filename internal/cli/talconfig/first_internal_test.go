@@ -164,8 +164,13 @@ func TestHas(t *testing.T) {
 		name, address string
 		want          bool
 	}{
-		{"w-1", "", true}, {"W-1", "", true}, {"w-1.example.org", "", true}, {"w-10", "", false}, {"", "", false},
-		{"other", "fd00::1", true}, {"other", "10.0.0.2", false},
+		{"w-1", "", true},
+		{"W-1", "", true},
+		{"w-1.example.org", "", true},
+		{"w-10", "", false},
+		{"", "", false},
+		{"other", "fd00::1", true},
+		{"other", "10.0.0.2", false},
 	} {
 		if got := machine.has(c.name, []string{c.address}); got != c.want {
 			t.Errorf("%+v: %t", c, got)

@@ -255,8 +255,8 @@ func (s upgradeState) happens() string {
 		since(u)
 }
 
-// since tells since when an upgrade has waited for what its message says; empty if it waits for nothing. It is a time and
-// no age: lines are printed when they change.
+// since tells since when an upgrade has waited for what its message says; empty if it waits for nothing. It is a time,
+// and no age: lines are printed when they change.
 func since(u *v1alpha1.UpgradeStatus) string {
 	if u.Message == "" || u.WaitingSince == nil {
 		return ""

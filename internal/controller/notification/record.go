@@ -59,8 +59,8 @@ func annotationOf(o client.Object, value any) string {
 }
 
 // annotate writes the annotation of an object; an empty book removes it. A claim is a conflict where the object was
-// written since it was read: what a cache that lags behind shows must not be sent a second time. The result of what was sent is not
-// one: the status that another controller writes in between must not lose it.
+// written since it was read: what a cache that lags behind shows must not be sent a second time. The result of what was
+// sent is not one: the status that another controller writes in between must not lose it.
 func (r *Reconciler) annotate(ctx context.Context, o client.Object, value any, claim bool) error {
 	base, ok := o.DeepCopyObject().(client.Object)
 	if !ok {

@@ -18,8 +18,8 @@ const (
 	quickRetries    = 3
 	// aheadAtOnce is how many machines of a cluster pull at the same time: they share a registry or a mirror.
 	aheadAtOnce = 10
-	// pollAhead is how soon a machine checks by itself whether it is next to pull. It is told so when a pull ends, unless the
-	// machine that was told before it did not begin.
+	// pollAhead is how soon a machine checks by itself whether it is next to pull. It is told so when a pull ends, unless
+	// the machine that was told before it did not begin.
 	pollAhead = 30 * time.Second
 )
 

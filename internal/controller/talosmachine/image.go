@@ -55,11 +55,16 @@ func (s *scope) shownImage() *v1alpha1.RunningImage {
 		return &out
 	}
 
-	as := (out.DesiredSchematic == "" || out.Schematic == out.DesiredSchematic) &&
-		(!secure || out.SecureBoot != nil && *out.SecureBoot)
+	as := matches(&out, secure)
 	out.MatchesSpec = &as
 
 	return &out
+}
+
+// matches reports whether a machine runs what the spec asks for, with Secure Boot if it asks for that.
+func matches(i *v1alpha1.RunningImage, secure bool) bool {
+	return (i.DesiredSchematic == "" || i.Schematic == i.DesiredSchematic) &&
+		(!secure || i.SecureBoot != nil && *i.SecureBoot)
 }
 
 // reportsLess reports whether a node has reported more of what it has booted earlier in the same boot: a report without

@@ -168,7 +168,9 @@ func TestCompareSystems(t *testing.T) {
 		},
 		"the version is newer than what is known": {
 			system{"v1.14.0", ""},
-			step("v1.13.9", true), false, stock + "v1.14.0", stock + "v1.13.9", system{"v1.14.0", ""}, "", "", "",
+			step("v1.13.9", true), false, stock + "v1.14.0", stock + "v1.13.9",
+			system{"v1.14.0", ""},
+			"", "", "",
 		},
 		"no live image": {
 			system{"v1.13.8", ""},

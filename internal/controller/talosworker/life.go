@@ -11,8 +11,8 @@ import (
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
 
-// signs returns a function that looks for signs of life of the machines of the group in this pass. They share one connection
-// to their cluster and one list of its Nodes.
+// signs returns a function that looks for signs of life of the machines of the group in this pass. They share one
+// connection to their cluster and one list of its Nodes.
 func (r *Reconciler) signs(ctx context.Context, s *scope) func(*v1alpha1.TalosMachine) (string, error) {
 	life := sync.OnceValues(func() (evidence.Life, error) { return r.life(ctx, s) })
 

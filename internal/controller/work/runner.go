@@ -109,8 +109,8 @@ type Order[A, O any] struct {
 	Timeout time.Duration
 	// TimeoutReason is the reason of the error of work that took longer than its timeout.
 	TimeoutReason string
-	// Admit may reject the work with an error, given the work that is running for other objects; nil admits it. Its object is
-	// then reconciled again once other work has ended and Admit, which must not use the runner, no longer rejects it.
+	// Admit may reject the work with an error, given the work that is running for other objects; nil admits it. Its object
+	// is then reconciled again once other work has ended and Admit, which must not use the runner, no longer rejects it.
 	Admit func(running iter.Seq2[types.NamespacedName, A]) error
 	Do    func(context.Context) (O, error)
 }
@@ -183,8 +183,8 @@ func (r *Runner[A, O]) dequeue(key types.NamespacedName) {
 	r.queue = slices.DeleteFunc(r.queue, func(q queued[A]) bool { return q.key == key })
 }
 
-// wakeNext has the first object reconciled whose work is no longer rejected: one, because work that has ended makes room
-// for one. An object that does not begin leaves that room to those that check by themselves.
+// wakeNext has the first object reconciled whose work is no longer rejected: one, because work that has ended makes
+// room for one. An object that does not begin leaves that room to those that check by themselves.
 func (r *Runner[A, O]) wakeNext() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

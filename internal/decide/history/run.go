@@ -228,7 +228,8 @@ func failures(list []v1alpha1.UpgradeRunMachine) string {
 	return strings.Join(out, "; ")
 }
 
-// held says which machines wait for a user in the middle of their upgrade, and why. Each message begins with its machine.
+// held says which machines wait for a user in the middle of their upgrade, and why. Each message begins with its
+// machine.
 func held(list []v1alpha1.UpgradeRunMachine) string {
 	var out []string
 

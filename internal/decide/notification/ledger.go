@@ -228,8 +228,8 @@ func (l Ledger) ask(st *v1alpha1.UpgradeRunStatus, at time.Time, message string)
 	return l.add(&asks, v1alpha1.NotificationWaiting, at, message)
 }
 
-// hold adds the machines whose drain waits for a user and that were not told yet, as one entry. Each is told once for as
-// long as it does, although the pods that hold it change.
+// hold adds the machines whose drain waits for a user and that were not told yet, as one entry. Each is told once for
+// as long as it does, although the pods that hold it change.
 func (l Ledger) hold(st *v1alpha1.UpgradeRunStatus, at time.Time) Ledger {
 	told := l.Held
 	l.Held = Held(st)

@@ -14,8 +14,8 @@ import (
 // know; everything else is another version.
 const Version = "notifications.talos-operator.io/v1"
 
-// Run is the record that a notification is about. Kind, name and versions are empty where no run has begun: UID is that of
-// the control plane then.
+// Run is the record that a notification is about. Kind, name and versions are empty where no run has begun: UID is that
+// of the control plane then.
 type Run struct {
 	Namespace, Name, UID, Kind string
 	Spec                       *v1alpha1.UpgradeRunSpec
