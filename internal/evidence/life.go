@@ -92,7 +92,7 @@ func readyNode(nodes []safety.ClusterNode, ref workload.NodeRef) string {
 
 		switch {
 		case !n.Ready:
-		case n.Name == ref.Name && (is || n.SystemUUID == "" || ref.UUID == ""):
+		case n.Name == ref.Name && (is || same(n.BootID, ref.BootID) || n.SystemUUID == "" || ref.UUID == ""):
 			return "its Node is Ready"
 		case is:
 			return fmt.Sprintf("the Node %s, which has its system UUID or its boot ID, is Ready", text.Name(n.Name))

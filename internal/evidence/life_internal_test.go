@@ -42,6 +42,9 @@ func TestReadyNode(t *testing.T) {
 		"containers have the boot ID of a host": {
 			ref, []safety.ClusterNode{ready("w-2", "ab-2", "boot"), ready("w-3", "ab-3", "boot")}, "",
 		},
+		"its own in a container": {
+			ref, []safety.ClusterNode{ready("w-1", "ab-2", "boot"), ready("w-3", "ab-3", "boot")}, its,
+		},
 		"boards with the same UUID": {
 			ref, []safety.ClusterNode{silent(ready("w-1", "ab-1", "boot")), ready("w-2", "ab-1", "other")}, other("w-2"),
 		},

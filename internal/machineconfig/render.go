@@ -252,7 +252,7 @@ func validate(d *draft) (warnings []string, err error) {
 		return warnings, err
 	}
 
-	return warnings, describedTwice(cfg)
+	return append(warnings, describedTwice(cfg)...), nil
 }
 
 // culprit finds the patch after which the config never was valid again. Patches may complete each other, so an invalid

@@ -1,7 +1,6 @@
 package machineconfig
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/siderolabs/talos/pkg/machinery/config"
@@ -11,9 +10,9 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/nethelpers"
 )
 
-// describedTwice refuses a link that a document and machine.network describe: Talos merges both without a word. Host
-// names, resolvers and time servers in both forms it refuses itself.
-func describedTwice(cfg config.Provider) error {
+// describedTwice warns of links that a document and machine.network describe: Talos merges both without a word. It is no
+// refusal, because clusters work with such patches. Host names, resolvers and time servers in both forms Talos refuses.
+func describedTwice(cfg config.Provider) []string {
 	main := cfg.RawV1Alpha1()
 	if main == nil || main.MachineConfig == nil || main.MachineConfig.MachineNetwork == nil {
 		return nil
@@ -27,18 +26,18 @@ func describedTwice(cfg config.Provider) error {
 		}
 	}
 
-	var errs []error
+	var out []string
 
 	for i, device := range main.MachineConfig.MachineNetwork.NetworkInterfaces {
 		for _, link := range linksOf(device) {
 			if id, both := documents[link]; both {
-				errs = append(errs, fmt.Errorf("machine.network.interfaces[%d] describes %s, which the document %s describes, "+
-					"too: move its settings into the document", i, link, id))
+				out = append(out, fmt.Sprintf("machine.network.interfaces[%d] describes %s, which the document %s describes, "+
+					"too, and Talos merges them: describe it in one of them", i, link, id))
 			}
 		}
 	}
 
-	return errors.Join(errs...)
+	return out
 }
 
 // linkOf returns the name of the link that a document describes; empty if it describes none. EthernetConfig is no such

@@ -141,6 +141,11 @@ func (r Released) reference(field, old, wanted string) (keep string, released bo
 		return old, false
 	}
 
+	// A digest under the tag of what runs is what was installed: another one has not been.
+	if was := parseImage(old); field == installImage && was.digest != "" && was.tag == r.Talos {
+		return keepVersion(old, wanted), false
+	}
+
 	if keep, released = r.release(field, wanted); released {
 		return keep, true
 	}

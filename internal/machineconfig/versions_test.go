@@ -99,6 +99,7 @@ func TestKeepImageTagsFollowsWhatRuns(t *testing.T) {
 		"a tag for a digest":        {"machine.install.image", "a/i@sha256:1111", "a/i:v2", "a/i:v2"},
 		"another digest":            {"machine.install.image", "a/i:v1@sha256:1111", "a/i:v2@sha256:2222", "a/i:v2@sha256:2222"},
 		"a newer one by digest":     {"machine.install.image", "a/i:v1@sha256:1111", "a/i:v3@sha256:2222", "a/i:v1@sha256:1111"},
+		"another of what runs":      {"machine.install.image", "a/i:v2@sha256:1111", "a/i:v2@sha256:2222", "a/i:v2@sha256:1111"},
 		"a digest alone":            {"machine.install.image", "a/i:v1@sha256:1111", "a/i@sha256:2222", "a/i:v1@sha256:1111"},
 		"no tag":                    {"machine.install.image", "a/i:v1", "a/i", "a/i:v1"},
 		"a kubelet":                 {"machine.kubelet.image", "a/k:v1", "a/k:v2", "a/k:v1"},

@@ -38,7 +38,9 @@ type applier struct {
 	wipe        []string
 
 	bootstrap bool
-	outDir    string
+	// newCluster: the user says that no machine was ever configured with this PKI.
+	newCluster bool
+	outDir     string
 }
 
 func newApplyCommand(env *environment) *cobra.Command {
@@ -70,10 +72,13 @@ holds anything, unless --wipe names the node. Such a machine cannot prove what i
 
 With --bootstrap, etcd is bootstrapped on one control plane, once all of them respond with certificates of the cluster
 and report that they have no etcd data. Which one was chosen is recorded in the output folder before it is asked, so
-that no run asks another one.`,
+that no run asks another one.
+
+Control planes that the talconfig.yaml does not list cannot be asked. So where no listed one proves that the cluster
+runs, both need --new-cluster.`,
 		Example: `  talos-operator talconfig apply --dry-run
   talos-operator talconfig apply
-  talos-operator talconfig apply --first-config --bootstrap`,
+  talos-operator talconfig apply --first-config --bootstrap --new-cluster`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.run(cmd.Context()) },
 	}
@@ -106,6 +111,8 @@ func (a *applier) addFlags(f *pflag.FlagSet) {
 		"host names or addresses of machines in maintenance mode whose install disk may be wiped")
 
 	f.BoolVar(&a.bootstrap, "bootstrap", false, "bootstrap etcd unless it runs")
+	f.BoolVar(&a.newCluster, "new-cluster", false,
+		"no machine was ever configured with this talsecret, so no etcd of this cluster exists anywhere")
 	f.StringVarP(&a.outDir, "out-dir", "o", defaultOutDir, "folder with the record of the bootstrap")
 }
 
@@ -215,7 +222,7 @@ func (a *applier) drive(fleet fleetFile, bundle *clusterstate.Bundle, files []re
 		warn: func(format string, args ...any) { fmt.Fprintf(a.ErrOut, format+"\n", args...) },
 	}
 
-	d.firstConfig, d.wipe = a.firstConfig, a.wipe
+	d.firstConfig, d.wipe, d.newCluster = a.firstConfig, a.wipe, a.newCluster
 
 	if d.drain, err = a.drainer(fleet); err != nil {
 		return nil, err

@@ -146,6 +146,12 @@ func (b *bootstrapper) isNeeded(ctx context.Context) (bool, error) {
 	case safety.BootstrapWait, safety.BootstrapNode:
 	}
 
+	if rec == nil {
+		if err := b.checkNew(); err != nil {
+			return false, err
+		}
+	}
+
 	b.say("etcd would be bootstrapped on one control plane, once all of them report that they have no etcd data.")
 
 	return true, nil
@@ -203,6 +209,10 @@ func (b *bootstrapper) step(ctx context.Context) (string, error) {
 	}
 
 	if rec == nil {
+		if err := b.checkNew(); err != nil {
+			return "", err
+		}
+
 		// Without a record, one that neither waits nor has data may have been called by another client.
 		if busy := notWaiting(nodes); len(busy) > 0 {
 			return "waiting for " + strings.Join(busy, ", ") + " to wait for the bootstrap of etcd", nil

@@ -56,8 +56,11 @@ func TestBootstrap(t *testing.T) {
 
 	f.unproven(words)
 
-	words = append(slices.Clone(applyAll), "--yes", "--first-config", "--bootstrap", "-o", "FOLDER/out")
+	words = append(slices.Clone(applyAll), "--yes", "--first-config", "--bootstrap", "--new-cluster", "-o", "FOLDER/out")
 	f.unreachable(words)
+
+	f.refused("no control plane of the talconfig.yaml proves that the cluster runs: add --new-cluster",
+		with(applyAll, "--yes", "--bootstrap", "-o", "FOLDER/out")...)
 
 	if got := f.called(); !slices.Equal(got, []int{0, 0, 0}) || f.record() != "" {
 		t.Errorf("without evidence: %v calls, record %s", got, f.record())

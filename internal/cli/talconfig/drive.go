@@ -35,6 +35,8 @@ type drive struct {
 	// firstConfig allows to configure machines in maintenance mode, wipe names those whose disks may be wiped for that.
 	firstConfig bool
 	wipe        []string
+	// newCluster: no machine was ever configured with this PKI.
+	newCluster bool
 }
 
 // target is a node, what it runs and what it should run.

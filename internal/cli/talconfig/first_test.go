@@ -118,7 +118,7 @@ func (f *fresh) refused(want string, words ...string) {
 	}
 }
 
-var applyFirst = []string{"apply", "-c", "FOLDER/talconfig.yaml", "--yes", "--first-config"}
+var applyFirst = []string{"apply", "-c", "FOLDER/talconfig.yaml", "--yes", "--first-config", "--new-cluster"}
 
 // TestFirstConfig: machines in maintenance mode get their first config where the user says so, one at a time, on a disk
 // that holds nothing or that the user names, and only those machines that the plan shows.
@@ -126,6 +126,8 @@ func TestFirstConfig(t *testing.T) {
 	f := newFresh(t)
 	wiped := with(applyFirst, "--wipe", "w-1")
 
+	f.refused("no control plane of the talconfig.yaml proves that the cluster runs: add --new-cluster",
+		with(applyAll, "--yes", "--first-config", "--wipe", "w-1")...)
 	f.refused("is in maintenance mode: --first-config configures and installs it", with(applyAll, "--yes")...)
 	f.refused("disk /dev/sda holds another installation or data (ext4): nothing was installed; choose another disk, or "+
 		"overwrite it by --wipe w-1", applyFirst...)

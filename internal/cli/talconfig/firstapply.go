@@ -123,9 +123,10 @@ func (d *drive) installed(ctx context.Context, t *target, established bool) erro
 func (d *drive) checkUnknown(ctx context.Context, t *target) (bool, error) {
 	nodes := d.collect(ctx, false)
 
-	// Nothing but the proof that no control plane has etcd data means that there is no cluster yet.
+	// Nothing but the proof that no control plane has etcd data means that there is no cluster yet, and that of those which
+	// are not listed only a user can know.
 	if !slices.ContainsFunc(nodes, func(n safety.Node) bool { return n.EtcdData != safety.DataAbsent }) {
-		return false, nil
+		return false, d.checkNew()
 	}
 
 	var members []safety.Member
@@ -157,6 +158,17 @@ func (d *drive) checkUnknown(ctx context.Context, t *target) (bool, error) {
 	}
 
 	return true, d.checkNode(ctx, t, cluster)
+}
+
+// checkNew returns an error unless a user has said that there is no cluster with this PKI. Control planes that are not
+// listed, of another talconfig.yaml or before a move, may have its etcd, and nothing here would tell.
+func (d *drive) checkNew() error {
+	if d.newCluster {
+		return nil
+	}
+
+	return errors.New("no control plane of the talconfig.yaml proves that the cluster runs: add --new-cluster if no machine " +
+		"was ever configured with this talsecret; otherwise list the control planes that run, or restore etcd from a snapshot")
 }
 
 // checkNode returns an error if the cluster has a Node of a machine in maintenance mode.

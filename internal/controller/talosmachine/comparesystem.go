@@ -167,6 +167,9 @@ func (o running) replaces(image string) bool {
 // that the spec names.
 func (o *systems) choose(spec string, runs running, image string) {
 	ok, tag := true, machineconfig.NamedTag(image)
+	if machineconfig.Pinned(image) && !upgrade.IsVersion(tag) {
+		tag = "" // beside a digest it may be any word
+	}
 
 	if o.image = image; o.want.version != spec {
 		o.image, ok = machineconfig.Retag(image, spec, o.want.version)

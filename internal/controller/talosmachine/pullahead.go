@@ -28,7 +28,7 @@ func (r *Reconciler) pullAhead(ctx context.Context, s *scope) error {
 
 	switch {
 	case want == "":
-		if st.Images = nil; begun != nil && begun.About.ahead != "" {
+		if st.Images = nil; begun == nil || begun.About.ahead != "" {
 			r.Installs.Drop(s.key())
 		}
 
