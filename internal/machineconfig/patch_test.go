@@ -157,7 +157,7 @@ func TestPatchErrorsNameThePatch(t *testing.T) {
 		"two typos":             {"machine:\n  kubelet: {imagee: a, extraArg: {b: c}}\n", "did you mean machine.kubelet.extraArgs, machine.kubelet.image?"},
 		"typo in a list":        {"machine:\n  kubelet:\n    extraMounts: [{destinatio: a}]\n", "did you mean machine.kubelet.extraMounts[].destination?"},
 		"typo below a map":      {"machine:\n  registries: {mirrors: {a: {endpoint: [b]}}}\n", "did you mean machine.registries.mirrors.a.endpoints?"},
-		"typo in a document":    {"apiVersion: v1alpha1\nkind: LinkConfig\nname: a\nmtuu: 1\naddresses: [{addres: b}]\n", "did you mean addresses[].address, mtu?"},
+		"typo in a document":    {"apiVersion: v1alpha1\nkind: LinkConfig\nname: a\nmtuu: 1\naddresses: [{addresz: b}]\n", "did you mean addresses[].address, mtu?"},
 		"no blank after colon":  {"machine:\n  token:hunter2hunter2: a\n", "unknown fields machine"},
 		"wrong type":            {"machine:\n  certSANs: hunter2hunter2\n", "line 2: a str where []string is expected"},
 		"kind without version":  {"kind: Foo\nname: a\n", "apiVersion"},

@@ -10,8 +10,9 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/nethelpers"
 )
 
-// describedTwice warns of links that a document and machine.network describe: Talos merges both without a word. It is no
-// refusal, because clusters work with such patches. Host names, resolvers and time servers in both forms Talos refuses.
+// describedTwice warns of links that a document and machine.network describe: Talos merges both without a word. It is
+// no refusal, because clusters work with such patches. Host names, resolvers and time servers in both forms Talos
+// refuses.
 func describedTwice(cfg config.Provider) []string {
 	main := cfg.RawV1Alpha1()
 	if main == nil || main.MachineConfig == nil || main.MachineConfig.MachineNetwork == nil {

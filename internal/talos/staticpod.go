@@ -79,8 +79,8 @@ func (n *Node) StaticPods(ctx context.Context) (StaticPods, error) {
 }
 
 // staticNames returns the names that the kubelet gives to the static pods of the node, as namespace/name, from the
-// manifests that Talos serves to it. Control-plane nodes and workers have them. Without a manifest, a pod is not static,
-// whatever its name looks like.
+// manifests that Talos serves to it. Control-plane nodes and workers have them. Without a manifest, a pod is not
+// static, whatever its name looks like.
 func (n *Node) staticNames(ctx context.Context) (map[string]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

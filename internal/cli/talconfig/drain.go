@@ -249,8 +249,9 @@ func (dr *drainer) judge(left []string, err error, took, health time.Duration) (
 	case dr.onTimeout == v1alpha1.DrainForce && !isUnclear && took < dr.timeout+health:
 		return false, nil
 	case isUnclear:
-		return false, fmt.Errorf("it is not drained after %s: %s; %s, or use --on-drain-timeout Skip", dr.timeout, unclear.Why,
-			cmp.Or(unclear.Next, "let its kubelet register, delete the named Node if no machine runs under that name"))
+		return false, fmt.Errorf("it is not drained after %s: %s; %s, or use --on-drain-timeout Skip", dr.timeout,
+			unclear.Why, cmp.Or(unclear.Next, "let its kubelet register, delete the named Node if no machine runs under that "+
+				"name"))
 	case err != nil:
 		return false, fmt.Errorf("it is not drained after %s: %w", dr.timeout, err)
 	case dr.onTimeout == v1alpha1.DrainForce:

@@ -123,8 +123,8 @@ func (d *drive) installed(ctx context.Context, t *target, established bool) erro
 func (d *drive) checkUnknown(ctx context.Context, t *target) (bool, error) {
 	nodes := d.collect(ctx, false)
 
-	// Nothing but the proof that no control plane has etcd data means that there is no cluster yet, and that of those which
-	// are not listed only a user can know.
+	// Nothing but the proof that no control plane has etcd data means that there is no cluster yet. Of those which are not
+	// listed, only a user can know that.
 	if !slices.ContainsFunc(nodes, func(n safety.Node) bool { return n.EtcdData != safety.DataAbsent }) {
 		return false, d.checkNew()
 	}
@@ -167,8 +167,9 @@ func (d *drive) checkNew() error {
 		return nil
 	}
 
-	return errors.New("no control plane of the talconfig.yaml proves that the cluster runs: add --new-cluster if no machine " +
-		"was ever configured with this talsecret; otherwise list the control planes that run, or restore etcd from a snapshot")
+	return errors.New("no control plane of the talconfig.yaml proves that the cluster runs: add --new-cluster if no " +
+		"machine was ever configured with this talsecret; otherwise list the control planes that run, or restore etcd from " +
+		"a snapshot")
 }
 
 // checkNode returns an error if the cluster has a Node of a machine in maintenance mode.

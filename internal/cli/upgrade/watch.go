@@ -100,8 +100,8 @@ func (f *follower) print(state upgradeState) {
 	}
 }
 
-// stoppedOf says why an upgrade of a cluster has stopped, as its record says; empty if none has. A machine that is about
-// to be retried may continue it.
+// stoppedOf says why an upgrade of a cluster has stopped, as its record says; empty if none has. A machine that is
+// about to be retried may continue it.
 func stoppedOf(ctx context.Context, p *session.Plane, c *session.Cluster) (string, error) {
 	if _, retried := c.ControlPlane.Annotations[v1alpha1.RetryAnnotation]; retried {
 		return "", nil

@@ -25,7 +25,8 @@ func decodeBook(cp *v1alpha1.TalosControlPlane) notification.Book {
 	return book
 }
 
-// decodeLedger returns the ledger of a record or a control plane; an empty one if it has none, or none that can be read.
+// decodeLedger returns the ledger of a record or a control plane; an empty one if it has none, or none that can be
+// read.
 func decodeLedger(o client.Object) notification.Ledger {
 	ledger := notification.Ledger{}
 	if json.Unmarshal([]byte(o.GetAnnotations()[annotationOf(o, ledger)]), &ledger) != nil {

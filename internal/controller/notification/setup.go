@@ -54,8 +54,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, opts controller.Options)
 func changed(e event.UpdateEvent) bool { return toldOf(e.ObjectOld) != toldOf(e.ObjectNew) }
 
 // toldOf is what notifications tell of an object: the phase of a record, the machines that have failed and those that
-// are held, or that its manifests are refused, or the plan of a group that awaits approval, or what holds the upgrade of
-// a control plane.
+// are held, or that its manifests are refused, or the plan of a group that awaits approval, or what holds the upgrade
+// of a control plane.
 func toldOf(o client.Object) string {
 	switch o := o.(type) {
 	case *v1alpha1.TalosControlPlane:

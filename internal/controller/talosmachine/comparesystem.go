@@ -266,7 +266,8 @@ func (o running) refuseOverlay(image string) (reason, text string) {
 
 	return v1alpha1.ReasonImageUnknown, fmt.Sprintf("it has no extensions and does not report what else is in its "+
 		"schematic %s, such as the overlay of a single-board computer, which %s does not have: set the installer image of "+
-		"the factory with that schematic, or install.dropExtensions to [\"*\"] if nothing of it is needed", o.schematic, image)
+		"the factory with that schematic, or install.dropExtensions to [\"*\"] if nothing of it is needed", o.schematic,
+		image)
 }
 
 // isBare reports whether a machine loses nothing that it needs with its schematic: it has no extension, and its

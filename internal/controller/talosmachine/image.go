@@ -128,9 +128,9 @@ func (s *scope) checkImage(config []byte, again time.Duration) error {
 	return nil
 }
 
-// isIncomplete reports whether a node may have more than it has reported of what it has booted: what is unknown must not
-// be overwritten. Talos before 1.5 has no security state to report, nor images for Secure Boot, and counts as having
-// what it lists. A node in a container installs nothing.
+// isIncomplete reports whether a node may have more than it has reported of what it has booted: what is unknown must
+// not be overwritten. Talos before 1.5 has no security state to report, nor images for Secure Boot, and counts as
+// having what it lists. A node in a container installs nothing.
 func (s *scope) isIncomplete(image talos.Image) bool {
 	version := s.facts.TalosVersion
 	old := upgrade.IsVersion(version) && !imagefactory.Since(version, firstReporting)

@@ -163,7 +163,8 @@ func (in Input) entry(run *Run, m *v1alpha1.TalosMachine, was v1alpha1.UpgradeRu
 }
 
 // heldBy says what holds the drain of a machine until a user intervenes; empty if nothing does. It lasts until the
-// drain goes on: a machine that does not respond in between is held all the same, and its user is not told a second time.
+// drain goes on: a machine that does not respond in between is held all the same, and its user is not told a second
+// time.
 func heldBy(c *v1alpha1.MachineChange, m *v1alpha1.TalosMachine, was v1alpha1.UpgradeRunMachine) string {
 	ready := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionReady)
 
