@@ -9,6 +9,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
 
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
+	"github.com/talos-operator/talos-operator/internal/safety"
 	model "github.com/talos-operator/talos-operator/internal/talconfig"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
@@ -174,6 +175,28 @@ func TestHas(t *testing.T) {
 	} {
 		if got := machine.has(c.name, []string{c.address}); got != c.want {
 			t.Errorf("%+v: %t", c, got)
+		}
+	}
+}
+
+// TestKnown: the advice to delete a Node is given only for one that is not ready and has the name of the machine.
+func TestKnown(t *testing.T) {
+	t.Parallel()
+
+	m := &target{Machine: &model.Machine{Node: model.Node{Hostname: "w-1"}}, bare: &bare{uuid: "ab-1"}}
+
+	for name, c := range map[string]struct {
+		node safety.ClusterNode
+		want string
+	}{
+		"of another machine":     {safety.ClusterNode{Name: "w-2", SystemUUID: "ab-2"}, ""},
+		"its own":                {safety.ClusterNode{Name: "w-1", SystemUUID: "ab-1"}, "kubectl delete node w-1"},
+		"ready":                  {safety.ClusterNode{Name: "w-1", SystemUUID: "ab-1", Ready: true}, "find out which machine"},
+		"its UUID, another name": {safety.ClusterNode{Name: "w-2", SystemUUID: "AB-1"}, "find out which machine"},
+	} {
+		err := m.known(c.node)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/internal/safety"
 	"github.com/talos-operator/talos-operator/internal/talos"
+	"github.com/talos-operator/talos-operator/internal/text"
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
 
@@ -180,9 +181,8 @@ func (d *drive) checkNode(ctx context.Context, t *target, cluster *workload.Clus
 	}
 
 	for _, n := range nodes {
-		if t.has(n.Name, n.Addresses) || t.bare.uuid != "" && strings.EqualFold(n.SystemUUID, t.bare.uuid) {
-			return fmt.Errorf("the cluster already has the Node %s of it, and the machine is in maintenance mode: if it was "+
-				"wiped, delete this Node (kubectl delete node %s), and run the command again", n.Name, n.Name)
+		if err := t.known(n); err != nil {
+			return err
 		}
 	}
 
@@ -211,6 +211,25 @@ func (d *drive) checkNode(ctx context.Context, t *target, cluster *workload.Clus
 
 	return errors.New("the Kubernetes API has no Node that a control plane has reported since it booted: check " +
 		"--kubeconfig")
+}
+
+// known returns an error if a Node is that of a machine in maintenance mode. Only one that is not ready and has its
+// name or address may be deleted: boards may share a UUID, and a Node that is ready has a machine that runs.
+func (t *target) known(n safety.ClusterNode) error {
+	byName := t.has(n.Name, n.Addresses)
+	byUUID := t.bare.uuid != "" && strings.EqualFold(n.SystemUUID, t.bare.uuid)
+
+	switch {
+	case !byName && !byUUID:
+		return nil
+	case n.Ready || !byName:
+		return fmt.Errorf("the cluster already has the Node %s of it, or of another machine with its name, address or "+
+			"system UUID: find out which machine runs as this Node; if this one was wiped just now, run the command again "+
+			"in some minutes", text.Name(n.Name))
+	}
+
+	return fmt.Errorf("the cluster already has the Node %s of it, and the machine is in maintenance mode: if it was "+
+		"wiped, delete this Node (kubectl delete node %[1]s), and run the command again", text.Name(n.Name))
 }
 
 // has reports whether a name or an address is that of the node. A Node and an etcd member may have the name with a
