@@ -11,6 +11,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/resources/block"
 	"google.golang.org/grpc"
 
+	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/text"
 )
 
@@ -142,6 +143,26 @@ func (m *Maintenance) Disks(ctx context.Context) ([]Disk, error) {
 	slices.SortFunc(out, func(a, b Disk) int { return strings.Compare(a.DevPath, b.DevPath) })
 
 	return out, nil
+}
+
+// Candidates returns disks as machineconfig.ChooseDisk compares them.
+func Candidates(found []Disk) []machineconfig.Disk {
+	out := make([]machineconfig.Disk, 0, len(found))
+
+	for _, d := range found {
+		disk := machineconfig.Disk{
+			DevPath: d.DevPath, Symlinks: d.Symlinks, Size: d.Size, Model: d.Model, Serial: d.Serial, WWID: d.WWID,
+			BusPath: d.BusPath, SubSystem: d.SubSystem, Transport: d.Transport, Rotational: d.Rotational,
+			Readonly: d.Readonly, CDROM: d.CDROM,
+		}
+		for _, v := range d.Holds {
+			disk.Holds = append(disk.Holds, machineconfig.Volume(v))
+		}
+
+		out = append(out, disk)
+	}
+
+	return out
 }
 
 func names(of []string) []string {

@@ -120,7 +120,7 @@ func (d *drive) inspect(ctx context.Context, t *target, node *talos.Maintenance)
 	}
 
 	out := bare{fingerprint: t.bare.fingerprint, uuid: facts.UUID, hasBooted: facts.SystemDisk != ""}
-	out.disk, out.holds, err = chooseDisk(t.config, disksOf(found), facts.SystemDisk, d.wipes(t.Machine))
+	out.disk, out.holds, err = chooseDisk(t.config, talos.Candidates(found), facts.SystemDisk, d.wipes(t.Machine))
 
 	switch {
 	case err == nil && !isProbed(found, out.disk):
@@ -245,25 +245,6 @@ func withWipe(config []byte) ([]byte, error) {
 
 func isProbed(found []talos.Disk, path string) bool {
 	return slices.ContainsFunc(found, func(d talos.Disk) bool { return d.DevPath == path && d.Probed })
-}
-
-func disksOf(found []talos.Disk) []machineconfig.Disk {
-	out := make([]machineconfig.Disk, 0, len(found))
-
-	for _, d := range found {
-		disk := machineconfig.Disk{
-			DevPath: d.DevPath, Symlinks: d.Symlinks, Size: d.Size, Model: d.Model, Serial: d.Serial, WWID: d.WWID,
-			BusPath: d.BusPath, SubSystem: d.SubSystem, Transport: d.Transport, Rotational: d.Rotational,
-			Readonly: d.Readonly, CDROM: d.CDROM,
-		}
-		for _, v := range d.Holds {
-			disk.Holds = append(disk.Holds, machineconfig.Volume(v))
-		}
-
-		out = append(out, disk)
-	}
-
-	return out
 }
 
 // checkTwins refuses two nodes of the talconfig.yaml that are one machine.

@@ -177,7 +177,7 @@ func (e *claims) work() {
 
 	finish := make(chan result)
 	e.finish, e.level = finish, wanted(b)
-	e.doing = about{kind: k, progress: &progress{now: "working"}, generation: b.Generation}
+	e.doing = about{kind: k, progress: work.NewLine("working", progressPause), generation: b.Generation}
 
 	_, err := e.r.Runner.Do(work.Order[about, outcome]{
 		Key: claimed, UID: b.UID, About: e.doing, Timeout: time.Hour,

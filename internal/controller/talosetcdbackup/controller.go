@@ -161,7 +161,7 @@ func (r *Reconciler) drive(ctx context.Context, s *scope) (ctrl.Result, error) {
 
 	switch {
 	case job != nil && !job.Ended():
-		s.working(job.About.progress.message(r.Clock.Now()))
+		s.working(job.About.progress.Show(r.Clock.Now()))
 
 		return ctrl.Result{RequeueAfter: progressPause}, nil
 	case job != nil:
@@ -254,7 +254,7 @@ func (r *Reconciler) start(s *scope, o order) (ctrl.Result, error) {
 		return ctrl.Result{}, err
 	}
 
-	s.working(j.About.progress.message(r.Clock.Now()))
+	s.working(j.About.progress.Show(r.Clock.Now()))
 
 	return ctrl.Result{RequeueAfter: progressPause}, nil
 }

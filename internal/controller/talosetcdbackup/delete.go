@@ -12,6 +12,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/backup"
 	"github.com/talos-operator/talos-operator/internal/backup/scheduled"
 	"github.com/talos-operator/talos-operator/internal/controller/frame"
+	"github.com/talos-operator/talos-operator/internal/controller/work"
 	"github.com/talos-operator/talos-operator/internal/failure"
 )
 
@@ -110,8 +111,8 @@ func refused(err error) error {
 const refusedRetry = 10 * time.Minute
 
 // remove deletes the files of a backup: all of them or, if its data is retained, only those of an incomplete backup.
-func (r *Reconciler) remove(b *v1alpha1.TalosEtcdBackup) func(context.Context, *progress) (outcome, error) {
-	return func(ctx context.Context, _ *progress) (outcome, error) {
+func (r *Reconciler) remove(b *v1alpha1.TalosEtcdBackup) func(context.Context, *work.Line) (outcome, error) {
+	return func(ctx context.Context, _ *work.Line) (outcome, error) {
 		s, err := r.Stores.WithStall(stall(b)).Open(ctx, b.Namespace, &b.Spec.Storage)
 		if err != nil {
 			return outcome{}, err

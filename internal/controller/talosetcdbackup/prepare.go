@@ -17,6 +17,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/backup/verify"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
+	"github.com/talos-operator/talos-operator/internal/controller/work"
 	"github.com/talos-operator/talos-operator/internal/evidence"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/safety"
@@ -131,8 +132,8 @@ func (t *tools) request(b *v1alpha1.TalosEtcdBackup, tool string) backup.Request
 // prepare resolves the remains of an earlier attempt, and checks all preconditions before reading any data.
 func (r *Reconciler) prepare(
 	b *v1alpha1.TalosEtcdBackup, cp *v1alpha1.TalosControlPlane,
-) func(context.Context, *progress) (outcome, error) {
-	return func(ctx context.Context, _ *progress) (outcome, error) {
+) func(context.Context, *work.Line) (outcome, error) {
+	return func(ctx context.Context, _ *work.Line) (outcome, error) {
 		t, err := r.open(ctx, b)
 		if err != nil {
 			return outcome{}, err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -54,37 +53,9 @@ type job = work.Job[about, outcome]
 type about struct {
 	kind     kind
 	cluster  types.NamespacedName
-	progress *progress
+	progress *work.Line
 	// generation of the spec that the work is based on.
 	generation int64
-}
-
-// progress is the progress of work.
-type progress struct {
-	mu     sync.Mutex
-	now    string
-	told   string
-	toldAt time.Time
-}
-
-// tell sets the current activity.
-func (p *progress) tell(text string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-
-	p.now = text
-}
-
-// message describes the progress for users; it changes only every few seconds.
-func (p *progress) message(now time.Time) string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-
-	if p.told == "" || now.Sub(p.toldAt) >= progressPause {
-		p.told, p.toldAt = p.now, now
-	}
-
-	return p.told
 }
 
 // order is requested work.
@@ -93,12 +64,12 @@ type order struct {
 	backup  *v1alpha1.TalosEtcdBackup
 	text    string
 	timeout time.Duration
-	do      func(ctx context.Context, p *progress) (outcome, error)
+	do      func(ctx context.Context, p *work.Line) (outcome, error)
 }
 
 // start starts work. It is rejected while the limit is reached, or while another backup of the cluster is being taken.
 func (r *Runner) start(o order) (*job, error) {
-	p := &progress{now: o.text}
+	p := work.NewLine(o.text, progressPause)
 	a := about{
 		kind: o.kind, progress: p, generation: o.backup.Generation,
 		cluster: types.NamespacedName{Namespace: o.backup.Namespace, Name: o.backup.Spec.ControlPlaneRef.Name},

@@ -18,6 +18,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/backup/verify"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
+	"github.com/talos-operator/talos-operator/internal/controller/work"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/kube"
 )
@@ -128,8 +129,8 @@ func (r *Reconciler) take(ctx context.Context, s *scope, p *prepared) (ctrl.Resu
 // stream takes the backup.
 func (r *Reconciler) stream(
 	b *v1alpha1.TalosEtcdBackup, p *prepared,
-) func(context.Context, *progress) (outcome, error) {
-	return func(ctx context.Context, told *progress) (outcome, error) {
+) func(context.Context, *work.Line) (outcome, error) {
+	return func(ctx context.Context, told *work.Line) (outcome, error) {
 		t, err := r.open(ctx, b)
 		if err != nil {
 			return outcome{}, err
@@ -159,7 +160,7 @@ func (r *Reconciler) stream(
 		request.Now = r.Clock.Now
 		request.Snapshot = node.EtcdSnapshotUnverified // backup.Take checks its end
 		request.Progress = func(at backup.Progress) {
-			told.tell(fmt.Sprintf("taking a snapshot from %s: %s read, %s stored", p.source.Machine, bytes(at.Read),
+			told.Say(fmt.Sprintf("taking a snapshot from %s: %s read, %s stored", p.source.Machine, bytes(at.Read),
 				bytes(at.Stored)))
 		}
 
@@ -212,8 +213,8 @@ func (s *scope) completed(c *complete, now time.Time) {
 }
 
 // verify reads the stored data back.
-func (r *Reconciler) verify(b *v1alpha1.TalosEtcdBackup) func(context.Context, *progress) (outcome, error) {
-	return func(ctx context.Context, told *progress) (outcome, error) {
+func (r *Reconciler) verify(b *v1alpha1.TalosEtcdBackup) func(context.Context, *work.Line) (outcome, error) {
+	return func(ctx context.Context, told *work.Line) (outcome, error) {
 		stores := r.Stores.WithStall(stall(b))
 
 		s, err := stores.Open(ctx, b.Namespace, &b.Spec.Storage)
@@ -225,7 +226,7 @@ func (r *Reconciler) verify(b *v1alpha1.TalosEtcdBackup) func(context.Context, *
 		options := verify.Options{
 			Level: verify.Level(wanted(b)), Dir: r.Scratch, Exe: r.Exe, Timeout: timeout(b), Now: r.Clock.Now,
 			Progress: func(done, total int64) {
-				told.tell(fmt.Sprintf("reading the backup back: %s of %s", bytes(done), bytes(total)))
+				told.Say(fmt.Sprintf("reading the backup back: %s of %s", bytes(done), bytes(total)))
 			},
 		}
 

@@ -144,7 +144,7 @@ func (r *Reconciler) chooseDisk(ctx context.Context, node *talos.Maintenance, s 
 
 	r.bare.forget(s.key().String())
 
-	disk, err := machineconfig.ChooseDisk(disks(found), wish)
+	disk, err := machineconfig.ChooseDisk(talos.Candidates(found), wish)
 
 	var diskErr *machineconfig.DiskError
 	if errors.As(err, &diskErr) {
@@ -194,23 +194,4 @@ func (r *Reconciler) recordConfigured(ctx context.Context, s *scope, rendered *m
 	}
 
 	return nil
-}
-
-func disks(found []talos.Disk) []machineconfig.Disk {
-	out := make([]machineconfig.Disk, 0, len(found))
-
-	for _, d := range found {
-		disk := machineconfig.Disk{
-			DevPath: d.DevPath, Symlinks: d.Symlinks, Size: d.Size, Model: d.Model, Serial: d.Serial, WWID: d.WWID,
-			BusPath: d.BusPath, SubSystem: d.SubSystem, Transport: d.Transport, Rotational: d.Rotational,
-			Readonly: d.Readonly, CDROM: d.CDROM,
-		}
-		for _, v := range d.Holds {
-			disk.Holds = append(disk.Holds, machineconfig.Volume(v))
-		}
-
-		out = append(out, disk)
-	}
-
-	return out
 }

@@ -20,6 +20,8 @@ const (
 	installTimeout = 30 * time.Minute
 	// retryInstall is how soon an image is pulled again that could not be had.
 	retryInstall = 15 * time.Second
+	// showOutput is how long the status of a machine shows one line of its installer at least.
+	showOutput = 15 * time.Second
 )
 
 // Installs runs the installers of all machines.
@@ -52,7 +54,7 @@ type job struct {
 	installation
 
 	// output is that of the installer; nil if images are pulled ahead.
-	output *output
+	output *work.Line
 }
 
 // installs performs the acts that take longer than a reconciliation may: each reconciliation starts the work, or looks
@@ -83,7 +85,7 @@ func (r *Reconciler) installs(ctx context.Context, s *scope, in change.Input, ac
 
 		return nil, nil
 	case !j.Ended():
-		s.pass.Held, s.machine.Status.Change.Progress = c.Message, j.About.output.show(in.Now)
+		s.pass.Held, s.machine.Status.Change.Progress = c.Message, j.About.output.Show(in.Now)
 
 		return nil, nil
 	}
@@ -124,7 +126,7 @@ func (r *Reconciler) startInstall(ctx context.Context, s *scope, about installat
 		reason = v1alpha1.ReasonImagePull
 	}
 
-	begun := job{about, &output{}}
+	begun := job{about, work.NewLine("", showOutput)}
 
 	_, err = r.Installs.Do(work.Order[job, struct{}]{
 		Key: s.key(), UID: s.machine.UID, About: begun, Timeout: installTimeout, TimeoutReason: reason,
@@ -137,7 +139,7 @@ func (r *Reconciler) startInstall(ctx context.Context, s *scope, about installat
 					return node.Pull(ctx, about.image)
 				}
 
-				return node.Install(ctx, about.image, begun.output.say)
+				return node.Install(ctx, about.image, begun.output.Say)
 			})
 		},
 	})
