@@ -82,7 +82,7 @@ func (d *drive) effect(t *target) string {
 	switch {
 	case t.bare != nil && t.bare.holds != "":
 		return "is installed to " + t.bare.disk + ", which is wiped"
-	case t.bare != nil && t.bare.hasBooted:
+	case t.bare != nil && t.bare.isInstalled:
 		return "keeps the Talos on " + t.bare.disk
 	case t.bare != nil:
 		return "is installed to " + t.bare.disk

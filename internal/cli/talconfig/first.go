@@ -1,6 +1,7 @@
 package talconfig
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
 	"github.com/siderolabs/talos/pkg/machinery/config/encoder"
 	talosv1alpha1 "github.com/siderolabs/talos/pkg/machinery/config/types/v1alpha1"
+	"github.com/siderolabs/talos/pkg/machinery/constants"
 
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	model "github.com/talos-operator/talos-operator/internal/talconfig"
@@ -21,10 +23,10 @@ import (
 // only for this boot of this machine.
 type bare struct {
 	fingerprint, uuid string
-	// disk is the one that Talos is installed to, holds what that disk holds and the user allows to wipe. A machine that
-	// has booted from it already is not installed again.
+	// disk is the one that Talos is installed to, holds what that disk holds and the user allows to wipe. An image of
+	// Talos that was written to it is kept: such a machine is not installed again.
 	disk, holds string
-	hasBooted   bool
+	isInstalled bool
 }
 
 // stageMaintenance is what a machine in maintenance mode reports about itself.
@@ -119,7 +121,7 @@ func (d *drive) inspect(ctx context.Context, t *target, node *talos.Maintenance)
 		return bare{}, err
 	}
 
-	out := bare{fingerprint: t.bare.fingerprint, uuid: facts.UUID, hasBooted: facts.SystemDisk != ""}
+	out := bare{fingerprint: t.bare.fingerprint, uuid: facts.UUID, isInstalled: facts.SystemDisk != ""}
 	out.disk, out.holds, err = chooseDisk(t.config, talos.Candidates(found), facts.SystemDisk, d.wipes(t.Machine))
 
 	switch {
@@ -146,8 +148,10 @@ func chooseDisk(config []byte, disks []machineconfig.Disk, system string, wipe b
 		return "", "", err
 	}
 
-	if wish.SystemDisk = system; system != "" && !wipe {
-		return "", "", fmt.Errorf("the machine has booted an installed Talos from %s: %w", system, errHolds)
+	if wish.SystemDisk = system; system != "" {
+		disk, err := installedDisk(disks, wish, wipe)
+
+		return disk, "", err
 	}
 
 	disk, err = machineconfig.ChooseDisk(disks, wish)
@@ -177,6 +181,65 @@ func chooseDisk(config []byte, disks []machineconfig.Disk, system string, wipe b
 
 	return "", "", err
 }
+
+// howToReset is what a user does with a machine that has a Talos of its own. In maintenance mode, a machine accepts no
+// reset from the network.
+const howToReset = "reset it: boot it once with the entry \"Reset Talos installation\" of its boot menu, or with the " +
+	"kernel argument talos.experimental.wipe=system, and run the command again"
+
+// installedDisk is for a machine on which Talos is installed already. Its first config keeps that Talos and all that is
+// on the disk, whatever the config says about a wipe. So nothing is sent to it, unless the disk is the right one and
+// holds nothing but an image of Talos that was never configured.
+func installedDisk(disks []machineconfig.Disk, wish machineconfig.DiskWish, wipe bool) (string, error) {
+	disk, err := machineconfig.ChooseDisk(disks, wish)
+
+	var why *machineconfig.DiskError
+
+	switch used := usedPartitions(disks, wish.SystemDisk); {
+	case errors.As(err, &why):
+		return "", fmt.Errorf("%s: %s", why.Problem, howToReset)
+	case err != nil:
+		return "", err
+	case len(used) > 0:
+		return "", fmt.Errorf("the machine has a Talos on %s that was configured before (%s), and a first config would keep "+
+			"that, also with --wipe: %s", wish.SystemDisk, strings.Join(used, ", "), howToReset)
+	case wipe:
+		return "", fmt.Errorf("the machine has a Talos on %s, which a first config keeps, also with --wipe: leave out "+
+			"--wipe to use this Talos; otherwise %s", wish.SystemDisk, howToReset)
+	}
+
+	return disk, nil
+}
+
+// imagePartitions are those of an image of Talos.
+var imagePartitions = []string{
+	constants.EFIPartitionLabel, constants.BIOSGrubPartitionLabel, constants.BootPartitionLabel,
+	constants.MetaPartitionLabel, constants.StatePartitionLabel, constants.ImageCachePartitionLabel,
+}
+
+// usedPartitions names those of a disk which an image of Talos does not have, or has without an encryption. One without
+// a file system holds nothing: it was reset.
+func usedPartitions(disks []machineconfig.Disk, path string) []string {
+	var out []string
+
+	for _, d := range disks {
+		if d.DevPath != path {
+			continue
+		}
+
+		for _, v := range d.Holds {
+			isOfImage := slices.Contains(imagePartitions, v.PartitionLabel) && v.Name != encrypted
+			if v.Partition && v.Name != "" && !isOfImage {
+				out = append(out, cmp.Or(v.PartitionLabel, v.Name))
+			}
+		}
+	}
+
+	return out
+}
+
+// encrypted is the name of what an encrypted partition holds.
+const encrypted = "luks"
 
 func foundDisks(e *machineconfig.DiskError) string {
 	if len(e.Found) == 0 {

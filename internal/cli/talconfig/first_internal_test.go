@@ -23,34 +23,48 @@ func TestChooseDisk(t *testing.T) {
 
 	iso := []machineconfig.Volume{{Name: "iso9660", Label: "TALOS"}}
 	data := []machineconfig.Volume{{Name: "gpt"}, {Name: "ext4", Partition: true}}
+	image := func(ephemeral string) []machineconfig.Volume {
+		return []machineconfig.Volume{
+			{Name: "gpt"}, {Name: "vfat", Partition: true, PartitionLabel: "EFI"}, {Partition: true, PartitionLabel: "STATE"},
+			{Name: ephemeral, Partition: true, PartitionLabel: "EPHEMERAL"},
+		}
+	}
+	sealed := []machineconfig.Volume{{Name: "luks", Partition: true, PartitionLabel: "STATE"}}
 	disks := []machineconfig.Disk{
 		{DevPath: "/dev/sda", Size: 20 * gb, Model: "SMALL"},
 		{DevPath: "/dev/sdb", Size: 40 * gb, Model: "LARGE", Holds: data},
 		{DevPath: "/dev/sdc", Size: 16 * gb, Model: "STICK", Transport: "usb", Holds: iso},
 		{DevPath: "/dev/sdd", Size: 40 * gb, Model: "LOCKED", Readonly: true},
+		{DevPath: "/dev/sdf", Size: 40 * gb, Model: "IMAGE", Holds: image("")},
+		{DevPath: "/dev/sdg", Size: 40 * gb, Model: "USED", Holds: image("xfs")},
+		{DevPath: "/dev/sdh", Size: 40 * gb, Model: "SEALED", Holds: sealed},
 	}
 
 	for install, c := range map[string]struct {
 		system, disk, holds, want string
 		wipe                      bool
 	}{
-		"disk: /dev/sda":                                     {disk: "/dev/sda"},
-		"disk: /dev/sda # wipe":                              {disk: "/dev/sda", wipe: true},
-		"disk: /dev/sdb":                                     {want: "disk /dev/sdb holds another installation or data (ext4)"},
-		"{disk: /dev/sdb, wipe: true}":                       {want: "disk /dev/sdb holds another installation or data (ext4)"},
-		"disk: /dev/sdb # wipe":                              {disk: "/dev/sdb", holds: "ext4", wipe: true},
-		"disk: /dev/sdc # wipe":                              {want: "disk /dev/sdc is a boot medium", wipe: true},
-		"disk: /dev/sdd # wipe":                              {want: "disk /dev/sdd is read-only", wipe: true},
-		"disk: /dev/sde":                                     {want: "disk /dev/sde does not exist"},
-		"diskSelector: {size: '<= 20GB', model: S*}":         {want: "2 disks match"},
-		"diskSelector: {size: '>= 17GB', model: SMALL}":      {disk: "/dev/sda"},
-		"diskSelector: {size: '>= 50GB'}":                    {want: "no disk matches"},
-		"diskSelector: {size: '== 20GB'}":                    {want: "cannot be compared with the disks"},
-		"diskSelector: {modalias: scsi}":                     {want: "cannot be compared with the disks"},
-		"image: example.org/installer:v1":                    {want: "cannot be compared with the disks"},
-		"disk: /dev/sdb # has booted":                        {want: "has booted an installed Talos from /dev/sdb", system: "/dev/sdb"},
-		"disk: /dev/sdb # has booted, may be wiped":          {disk: "/dev/sdb", system: "/dev/sdb", wipe: true},
-		"disk: /dev/sda # has booted from another one, wipe": {want: "not the disk asked for", system: "/dev/sdb", wipe: true},
+		"disk: /dev/sda":                                 {disk: "/dev/sda"},
+		"disk: /dev/sda # wipe":                          {disk: "/dev/sda", wipe: true},
+		"disk: /dev/sdb":                                 {want: "disk /dev/sdb holds another installation or data (ext4)"},
+		"{disk: /dev/sdb, wipe: true}":                   {want: "disk /dev/sdb holds another installation or data (ext4)"},
+		"disk: /dev/sdb # wipe":                          {disk: "/dev/sdb", holds: "ext4", wipe: true},
+		"disk: /dev/sdc # wipe":                          {want: "disk /dev/sdc is a boot medium", wipe: true},
+		"disk: /dev/sdd # wipe":                          {want: "disk /dev/sdd is read-only", wipe: true},
+		"disk: /dev/sde":                                 {want: "disk /dev/sde does not exist"},
+		"diskSelector: {size: '<= 20GB', model: S*}":     {want: "2 disks match"},
+		"diskSelector: {size: '>= 17GB', model: SMALL}":  {disk: "/dev/sda"},
+		"diskSelector: {size: '>= 50GB'}":                {want: "no disk matches"},
+		"diskSelector: {size: '== 20GB'}":                {want: "cannot be compared with the disks"},
+		"diskSelector: {modalias: scsi}":                 {want: "cannot be compared with the disks"},
+		"image: example.org/installer:v1":                {want: "cannot be compared with the disks"},
+		"disk: /dev/sdf # an image":                      {disk: "/dev/sdf", system: "/dev/sdf"},
+		"disk: /dev/sdf # an image, may be wiped":        {want: "leave out --wipe", system: "/dev/sdf", wipe: true},
+		"disk: /dev/sdg # was configured":                {want: "configured before (EPHEMERAL)", system: "/dev/sdg"},
+		"disk: /dev/sdg # was configured, wipe":          {want: "talos.experimental.wipe=system", system: "/dev/sdg", wipe: true},
+		"disk: /dev/sdh # STATE is encrypted":            {want: "configured before (STATE)", system: "/dev/sdh"},
+		"disk: /dev/sda # Talos is on another one":       {want: "not the disk asked for: reset it", system: "/dev/sdf"},
+		"disk: /dev/sda # Talos is on another one, wipe": {want: "not the disk asked for: reset it", system: "/dev/sdf", wipe: true},
 	} {
 		if strings.HasPrefix(install, "{") {
 			install = "install: " + install

@@ -103,6 +103,32 @@ func (f *fresh) wipe(n *node.Node) {
 	f.maintenance(n)
 }
 
+// reset has a machine forget its config and its data, and boot the Talos that stays on its disk.
+func (f *fresh) reset(bundle *clusterstate.Bundle, n *node.Node) {
+	f.t.Helper()
+
+	access, err := bundle.TalosCredentials(wait.Now(), time.Hour)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+
+	pool := talos.NewPool()
+	defer pool.Close()
+
+	at, err := pool.Node(f.t.Context(), talos.NodeRef{
+		Key: n.Name(), Address: n.Address(), Credentials: talos.Credentials{CA: access.CA, Cert: access.Cert, Key: access.Key},
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+
+	if err := at.Reset(f.t.Context(), talos.ResetOptions{Reboot: true}); err != nil {
+		f.t.Fatal(err)
+	}
+
+	f.maintenance(n)
+}
+
 // refused runs a command that changes nothing, and compares why.
 func (f *fresh) refused(want string, words ...string) {
 	f.t.Helper()
@@ -221,6 +247,10 @@ func (f *fresh) known() {
 	})
 
 	worker := with(applyFirst, "--node", "w-1", "--wipe", "w-1")
+
+	f.reset(bundle, f.nodes[3])
+	f.refused("the machine has a Talos on /dev/sda that was configured before (EPHEMERAL)", worker...)
+	f.refused("talos.experimental.wipe=system", with(applyFirst, "--node", "w-1")...)
 
 	f.wipe(f.nodes[3])
 
