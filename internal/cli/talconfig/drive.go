@@ -236,7 +236,8 @@ func (d *drive) checkIdentity(t *target) error {
 	return nil
 }
 
-// compare finds out what changes. Versions belong to upgrades, which go another way.
+// compare finds out what changes. Versions belong to upgrades, which go another way, and install.wipe of a first config
+// stays: it has no effect once Talos is installed, and no config of genconfig has it.
 func (t *target) compare() error {
 	desired, kept, err := machineconfig.KeepImageTags(t.live, t.config, machineconfig.Released{})
 	if err != nil {
@@ -249,9 +250,26 @@ func (t *target) compare() error {
 	}
 
 	difference, err := machineconfig.Diff(t.live, desired)
+	if err != nil {
+		return err
+	}
+
+	if slices.ContainsFunc(difference.Changes, isLeftWipe) {
+		if t.desired, err = withWipe(desired); err != nil {
+			return err
+		}
+
+		difference, err = machineconfig.Diff(t.live, t.desired)
+	}
+
 	t.changes = difference.Changes
 
 	return err
+}
+
+// isLeftWipe reports whether a change would take back the wipe of a first config.
+func isLeftWipe(c machineconfig.Change) bool {
+	return c.Field() == "machine.install.wipe" && c.Old == "true"
 }
 
 // due are the nodes that change, and those that an earlier run has left cordoned.

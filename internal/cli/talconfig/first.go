@@ -294,6 +294,10 @@ func withWipe(config []byte) ([]byte, error) {
 	}
 
 	cfg, err = cfg.PatchV1Alpha1(func(c *talosv1alpha1.Config) error {
+		if c.MachineConfig.MachineInstall == nil {
+			c.MachineConfig.MachineInstall = &talosv1alpha1.InstallConfig{}
+		}
+
 		wipe := true
 		c.MachineConfig.MachineInstall.InstallWipe = &wipe
 

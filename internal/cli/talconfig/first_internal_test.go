@@ -115,6 +115,40 @@ func TestWithWipe(t *testing.T) {
 	}
 }
 
+// TestCompareKeepsWipe: the wipe of a first config is no change afterwards, beside a real one neither. A wipe that a user
+// writes is one.
+func TestCompareKeepsWipe(t *testing.T) {
+	t.Parallel()
+
+	config := func(install, mtu string) []byte {
+		return []byte("version: v1alpha1\nmachine:\n  type: worker\n  install: {disk: /dev/sda" + install + "}\n" +
+			"  sysctls: {mtu: \"" + mtu + "\"}\ncluster: {}\n")
+	}
+
+	const bare = "version: v1alpha1\nmachine:\n  type: worker\n  sysctls: {mtu: \"1\"}\ncluster: {}\n"
+
+	for name, c := range map[string]struct {
+		live, desired []byte
+		want          string
+	}{
+		"first config":       {config(", wipe: true", "1"), config(", wipe: false", "1"), ""},
+		"without the field":  {config(", wipe: true", "1"), config("", "1"), ""},
+		"no installation":    {config(", wipe: true", "1"), []byte(bare), "machine.install.disk"},
+		"with a real change": {config(", wipe: true", "1"), config(", wipe: false", "2"), "machine.sysctls.mtu"},
+		"wished by a user":   {config("", "1"), config(", wipe: true", "1"), "machine.install.wipe"},
+	} {
+		m := &target{live: c.live, config: c.desired}
+
+		if err := m.compare(); err != nil || strings.Join(m.fields(), " ") != c.want {
+			t.Errorf("%s: %v, %v", name, m.fields(), err)
+		}
+
+		if difference, err := machineconfig.Diff(m.live, m.desired); err != nil || (c.want == "") != difference.Equal() {
+			t.Errorf("%s: the config that is sent has %v, %v", name, difference.Paths(), err)
+		}
+	}
+}
+
 // TestIsProbed: a disk that the machine has not read yet is not taken for an empty one.
 func TestIsProbed(t *testing.T) {
 	t.Parallel()

@@ -183,6 +183,10 @@ func TestFirstConfig(t *testing.T) {
 		t.Errorf("%d machines are configured: %s", f.holds("one"), out)
 	}
 
+	if out, _, err := f.run(with(applyFirst, "--node", "w-1", "--dry-run")...); err != nil || !strings.Contains(out, "0 nodes would change") {
+		t.Errorf("the wipe of the first config is a change: %v, %s", err, out)
+	}
+
 	for _, n := range f.nodes {
 		if s := n.Status(); !s.Installed {
 			t.Errorf("%s is not installed: %+v", n.Name(), s)
