@@ -71,8 +71,8 @@ and the disk that Talos is installed to. A machine that the cluster already know
 holds anything, unless --wipe names the node. Such a machine cannot prove what it is, and gets the keys of the cluster.
 
 With --bootstrap, etcd is bootstrapped on one control plane, once all of them respond with certificates of the cluster
-and report that they have no etcd data. Which one was chosen is recorded in the output folder before it is asked, so
-that no run asks another one.
+and report that they have no etcd data. Which one was chosen is recorded beside the talconfig.yaml, in
+CLUSTER-bootstrap.json, before it is asked, so that no run asks another one.
 
 Control planes that the talconfig.yaml does not list cannot be asked. So where no listed one proves that the cluster
 runs, both need --new-cluster.`,
@@ -113,7 +113,8 @@ func (a *applier) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&a.bootstrap, "bootstrap", false, "bootstrap etcd unless it runs")
 	f.BoolVar(&a.newCluster, "new-cluster", false,
 		"no machine was ever configured with this talsecret, so no etcd of this cluster exists anywhere")
-	f.StringVarP(&a.outDir, "out-dir", "o", defaultOutDir, "folder with the record of the bootstrap")
+	f.StringVarP(&a.outDir, "out-dir", "o", defaultOutDir,
+		"folder in which earlier versions have kept the record of the bootstrap, which is beside the talconfig.yaml now")
 }
 
 // accessTTL is the validity of the certificate that the command makes for itself.

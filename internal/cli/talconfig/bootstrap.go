@@ -2,11 +2,8 @@ package talconfig
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -28,78 +25,22 @@ const (
 	chosenLately    = time.Minute
 )
 
-// bootstrapRecord is what is kept of the bootstrap of a cluster: between the call and the first etcd data, no node
-// tells that it was called.
-type bootstrapRecord struct {
-	// CA is the fingerprint of the cluster's CA.
-	CA string `json:"ca"`
-	// Machine that was chosen, and what identifies it.
-	Machine string `json:"machine"`
-	Address string `json:"address"`
-	UUID    string `json:"uuid,omitempty"`
-	// ChosenAt is when it was asked last, EstablishedAt when all control planes had joined etcd.
-	ChosenAt      time.Time  `json:"chosenAt"`
-	EstablishedAt *time.Time `json:"establishedAt,omitempty"`
-}
-
 // bootstrapper bootstraps etcd once.
 type bootstrapper struct {
 	*drive
+	recordFile
 
-	// path of the record.
-	path     string
 	now      func() time.Time
 	isWanted bool
+	// dryRun: not even the record is moved.
+	dryRun bool
 }
 
 func (a *applier) bootstrapper(d *drive, fleet fleetFile) *bootstrapper {
 	return &bootstrapper{
-		drive: d, now: a.now, isWanted: a.bootstrap,
-		path: filepath.Join(a.outDir, fleet.Config.ClusterName+"-bootstrap.json"),
+		drive: d, now: a.now, isWanted: a.bootstrap, dryRun: a.dryRun,
+		recordFile: newRecordFile(a.path, a.outDir, fleet.Config.ClusterName, d.bundle.CAFingerprint()),
 	}
-}
-
-// read returns the record; nil if there is none.
-func (b *bootstrapper) read() (*bootstrapRecord, error) {
-	raw, err := readSmall(b.path)
-
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("reading the record of the bootstrap: %w", err)
-	}
-
-	rec := &bootstrapRecord{}
-	if err := json.Unmarshal(raw, rec); err != nil || rec.Machine == "" {
-		return nil, errors.Join(fmt.Errorf("%s is no record of a bootstrap: without it, it is unknown which node was "+
-			"bootstrapped", b.path), err)
-	}
-
-	if rec.CA != b.bundle.CAFingerprint() {
-		return nil, fmt.Errorf("%s is the record of a cluster with another PKI: check --secret-file and --out-dir", b.path)
-	}
-
-	return rec, nil
-}
-
-// write keeps a record before anything depends on it: it is on the disk when this returns. The first one never replaces
-// that of another run.
-func (b *bootstrapper) write(rec *bootstrapRecord, isFirst bool) error {
-	raw, err := json.MarshalIndent(rec, "", "  ")
-	if err != nil {
-		return err
-	}
-
-	if err := os.MkdirAll(filepath.Dir(b.path), folderMode); err != nil {
-		return fmt.Errorf("recording the bootstrap: %w", err)
-	}
-
-	if err := writeSecrets(b.path, append(raw, '\n'), !isFirst); err != nil {
-		return fmt.Errorf("recording the bootstrap: %w", err)
-	}
-
-	return nil
 }
 
 // ask collects the evidence for a bootstrap. Each control plane counts as configured: one that does not respond may
@@ -128,6 +69,17 @@ func (b *bootstrapper) isNeeded(ctx context.Context) (bool, error) {
 	rec, err := b.read()
 	if err != nil {
 		return false, err
+	}
+
+	if !b.dryRun {
+		moved, err := b.move(rec)
+		if err != nil {
+			return false, err
+		}
+
+		if moved {
+			b.say("The record of the bootstrap is %s now, and no longer %s.", b.path, b.former)
+		}
 	}
 
 	// One that has not been recorded yet is.

@@ -26,7 +26,7 @@ func (f *fresh) called() []int {
 func (f *fresh) record() string {
 	f.t.Helper()
 
-	raw, err := os.ReadFile(f.path("out/prod-bootstrap.json"))
+	raw, err := os.ReadFile(f.path("prod-bootstrap.json"))
 	if err != nil && !os.IsNotExist(err) {
 		f.t.Fatal(err)
 	}
@@ -103,13 +103,13 @@ func (f *fresh) anotherMachine(words []string) {
 	right := f.record()
 	old := regexp.MustCompile(`"chosenAt": "[^"]*"`).ReplaceAllString(right, `"chosenAt": "2026-01-01T00:00:00Z"`)
 
-	f.write("out/prod-bootstrap.json", strings.ReplaceAll(old, f.nodes[0].UUID(), "other"))
+	f.write("prod-bootstrap.json", strings.ReplaceAll(old, f.nodes[0].UUID(), "other"))
 	f.refused("cp-1 was chosen for the bootstrap, with the UUID other", words...)
 
-	f.write("out/prod-bootstrap.json", strings.ReplaceAll(old, "cp-1", "cp-9"))
+	f.write("prod-bootstrap.json", strings.ReplaceAll(old, "cp-1", "cp-9"))
 	f.refused("is no control plane of the talconfig.yaml any more", words...)
 
-	f.write("out/prod-bootstrap.json", right)
+	f.write("prod-bootstrap.json", right)
 }
 
 // unproven: a control plane that does not say that it waits may have been called by another client.
@@ -159,11 +159,11 @@ func (f *fresh) lost(words []string) {
 		"{": "is no record of a bootstrap",
 		strings.Replace(right, `"ca": "`, `"ca": "0`, 1): "is the record of a cluster with another PKI",
 	} {
-		f.write("out/prod-bootstrap.json", record)
+		f.write("prod-bootstrap.json", record)
 		f.refused(want, words...)
 	}
 
-	f.write("out/prod-bootstrap.json", right)
+	f.write("prod-bootstrap.json", right)
 
 	for _, n := range f.nodes[:3] {
 		f.wipe(n)
