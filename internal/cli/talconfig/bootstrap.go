@@ -71,21 +71,13 @@ func (b *bootstrapper) isNeeded(ctx context.Context) (bool, error) {
 		return false, err
 	}
 
-	if !b.dryRun {
-		moved, err := b.move(rec)
-		if err != nil {
-			return false, err
-		}
-
-		if moved {
-			b.say("The record of the bootstrap is %s now, and no longer %s.", b.path, b.former)
-		}
+	if err := b.settle(rec); err != nil {
+		return false, err
 	}
 
-	// One that has not been recorded yet is.
 	nodes := b.ask(ctx)
-	if rec != nil && rec.EstablishedAt != nil && safety.AssessEtcd(nodes).Healthy {
-		return false, nil
+	if safety.AssessEtcd(nodes).Healthy {
+		return false, b.nothingToDo(rec, nodes)
 	}
 
 	d := b.decide(rec, nodes)
@@ -94,6 +86,8 @@ func (b *bootstrapper) isNeeded(ctx context.Context) (bool, error) {
 	case safety.BootstrapRefuse:
 		return false, b.refused(d)
 	case safety.BootstrapDone:
+		b.say("etcd is already bootstrapped; the command waits until all control planes are healthy members.")
+
 		return true, nil
 	case safety.BootstrapWait, safety.BootstrapNode:
 	}
@@ -107,6 +101,31 @@ func (b *bootstrapper) isNeeded(ctx context.Context) (bool, error) {
 	b.say("etcd would be bootstrapped on one control plane, once all of them report that they have no etcd data.")
 
 	return true, nil
+}
+
+// settle moves a record that an earlier version has left among the generated files.
+func (b *bootstrapper) settle(rec *bootstrapRecord) error {
+	if b.dryRun {
+		return nil
+	}
+
+	moved, err := b.move(rec)
+	if moved {
+		b.say("The record of the bootstrap is %s now, and no longer %s.", b.path, b.former)
+	}
+
+	return err
+}
+
+// nothingToDo says that etcd runs, and records it: should it be lost later, nothing else tells that it ever ran.
+func (b *bootstrapper) nothingToDo(rec *bootstrapRecord, nodes []safety.Node) error {
+	b.say("etcd is already bootstrapped: nothing to do.")
+
+	if b.dryRun {
+		return nil
+	}
+
+	return b.record(rec, safety.AssessEtcd(nodes))
 }
 
 // decide is the decision of the safety rules.
@@ -234,15 +253,26 @@ func (b *bootstrapper) call(ctx context.Context, rec *bootstrapRecord, nodes []s
 	return err
 }
 
-// established records that etcd runs on all control planes. From then on, an empty etcd is a loss and no new cluster.
+// established records that etcd runs on all control planes, once it is healthy. It returns what is waited for.
 func (b *bootstrapper) established(rec *bootstrapRecord, nodes []safety.Node) (string, error) {
 	health := safety.AssessEtcd(nodes)
 	if !health.Healthy {
 		return "waiting for etcd to become healthy: " + health.Message, nil
 	}
 
+	if err := b.record(rec, health); err != nil {
+		return "", err
+	}
+
+	b.say("etcd runs: %s.", health.Message)
+
+	return "", nil
+}
+
+// record notes that etcd is healthy. From then on, an empty etcd is a loss and no new cluster.
+func (b *bootstrapper) record(rec *bootstrapRecord, health safety.EtcdHealth) error {
 	if rec != nil && rec.EstablishedAt != nil {
-		return "", nil
+		return nil
 	}
 
 	now, isFirst := b.now().UTC(), rec == nil
@@ -252,13 +282,7 @@ func (b *bootstrapper) established(rec *bootstrapRecord, nodes []safety.Node) (s
 
 	rec.EstablishedAt = &now
 
-	if err := b.write(rec, isFirst); err != nil {
-		return "", err
-	}
-
-	b.say("etcd runs: %s.", health.Message)
-
-	return "", nil
+	return b.write(rec, isFirst)
 }
 
 // refused says what to do: the words of the safety rules are for objects of the operator.

@@ -1,6 +1,7 @@
 package talconfig_test
 
 import (
+	"fmt"
 	"os"
 	"regexp"
 	"slices"
@@ -89,11 +90,41 @@ func TestBootstrap(t *testing.T) {
 		t.Errorf("again: %v calls, record %s, %s", f.called(), f.record(), out)
 	}
 
-	if out := f.mustRun(words...); !slices.Equal(f.called(), []int{2, 0, 0}) || strings.Contains(out, "bootstrap") {
-		t.Errorf("an etcd that runs: %v calls, %s", f.called(), out)
-	}
-
+	f.alreadyBootstrapped()
 	f.lost(words)
+}
+
+// alreadyBootstrapped: there is nothing to do where etcd runs, which is no failure and no change. Without a record there
+// is one afterwards.
+func (f *fresh) alreadyBootstrapped() {
+	f.t.Helper()
+
+	words := with(applyAll, "--bootstrap", "-o", "FOLDER/out")
+
+	for _, dryRun := range []bool{true, false} {
+		for _, keeps := range []bool{true, false} {
+			before := f.called()
+
+			if !keeps {
+				if err := os.Remove(f.path("prod-bootstrap.json")); err != nil {
+					f.t.Fatal(err)
+				}
+			}
+
+			out, _, err := f.run(with(words, fmt.Sprintf("--dry-run=%t", dryRun))...)
+			if err != nil || !strings.Contains(out, "etcd is already bootstrapped: nothing to do.") {
+				f.t.Errorf("dry run %t, with a record %t: %v, %s", dryRun, keeps, err, out)
+			}
+
+			if is := strings.Contains(f.record(), "establishedAt"); is != (keeps || !dryRun) || !slices.Equal(f.called(), before) {
+				f.t.Errorf("dry run %t, with a record %t: record %s, calls %v", dryRun, keeps, f.record(), f.called())
+			}
+
+			if dryRun && !keeps {
+				f.mustRun(words...)
+			}
+		}
+	}
 }
 
 // anotherMachine: the record is of a machine that is replaced, or not listed any more.
