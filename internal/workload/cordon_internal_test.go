@@ -142,6 +142,50 @@ func TestMarks(t *testing.T) {
 	}
 }
 
+// TestUnmark: the mark of a node that another client has uncordoned goes, and no other one does. Nothing is uncordoned
+// by that.
+func TestUnmark(t *testing.T) {
+	t.Parallel()
+
+	for name, c := range map[string]struct {
+		mark     string
+		cordoned bool
+		want     NodeStatus
+		unmarked bool
+	}{
+		"uncordoned by another client": {mark: "apply/prod", want: NodeStatus{Stale: true}, unmarked: true},
+		"cordoned":                     {mark: "apply/prod", cordoned: true, want: NodeStatus{Cordoned: true, Marked: true}},
+		"another mark":                 {mark: "true"},
+		"another mark, cordoned":       {mark: "true", cordoned: true, want: NodeStatus{Cordoned: true}},
+	} {
+		client := fake.NewClientset(&corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: "n", ResourceVersion: "7", Annotations: map[string]string{v1alpha1.CordonedAnnotation: c.mark},
+			},
+			Spec: corev1.NodeSpec{Unschedulable: c.cordoned},
+		})
+		cluster, ref := &Cluster{client: client}, NodeRef{Name: "n", Mark: "apply/prod"}
+
+		got, err := cluster.Status(t.Context(), ref)
+		if c.want.Exists = true; err != nil || got != c.want {
+			t.Errorf("%s: %+v, %v, want %+v", name, got, err, c.want)
+		}
+
+		if err := cluster.Unmark(t.Context(), ref); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+
+		n, err := client.CoreV1().Nodes().Get(t.Context(), "n", metav1.GetOptions{})
+		if err != nil || n.Spec.Unschedulable != c.cordoned || (n.Annotations[v1alpha1.CordonedAnnotation] == "") != c.unmarked {
+			t.Errorf("%s: unschedulable %t, %v, %v", name, n.Spec.Unschedulable, n.Annotations, err)
+		}
+	}
+
+	if err := (&Cluster{client: fake.NewClientset()}).Unmark(t.Context(), NodeRef{Name: "n"}); err != nil {
+		t.Errorf("a Node that does not exist: %v", err)
+	}
+}
+
 // TestOutlived: a list of pods that comes when the time is over is not taken for an empty one.
 func TestOutlived(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())

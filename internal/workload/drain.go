@@ -269,6 +269,23 @@ func (c *Cluster) Uncordon(ctx context.Context, ref NodeRef) error {
 	return c.schedule(ctx, n, "uncordoning", nil, nil)
 }
 
+// Unmark removes the mark of the reference from a node that another client has uncordoned. If it stayed, the next
+// manual cordon of this node would count as that of Drain, and be undone.
+func (c *Cluster) Unmark(ctx context.Context, ref NodeRef) error {
+	n, err := c.client.CoreV1().Nodes().Get(ctx, ref.Name, metav1.GetOptions{})
+
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading node %s: %w", ref.Name, err)
+	case n.Spec.Unschedulable || n.Annotations[v1alpha1.CordonedAnnotation] != ref.mark(n):
+		return nil
+	}
+
+	return c.schedule(ctx, n, "removing the mark of", nil, nil)
+}
+
 // cordon makes a node unschedulable, and marks it as cordoned by the operator.
 func (c *Cluster) cordon(ctx context.Context, n *corev1.Node, mark string) error {
 	if n.Spec.Unschedulable {

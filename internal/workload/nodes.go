@@ -78,8 +78,9 @@ type NodeStatus struct {
 	// Ready according to the cluster, since the boot with the ID.
 	Ready  bool
 	BootID string
-	// Cordoned: it is unschedulable. Marked: Uncordon changes it, because it was cordoned with the mark of the reference.
-	Cordoned, Marked bool
+	// Cordoned: it is unschedulable. Marked: it was cordoned with the mark of the reference, so that Uncordon changes it.
+	// Stale: it has that mark, and another client has uncordoned it since.
+	Cordoned, Marked, Stale bool
 }
 
 // Status reads the Node of a machine.
@@ -93,11 +94,11 @@ func (c *Cluster) Status(ctx context.Context, ref NodeRef) (NodeStatus, error) {
 		return NodeStatus{}, fmt.Errorf("reading node %s: %w", ref.Name, err)
 	}
 
-	have := clusterNode(n)
+	have, isMarked := clusterNode(n), n.Annotations[v1alpha1.CordonedAnnotation] == ref.mark(n)
 
 	return NodeStatus{
 		Exists: !ref.contradicts(n), Ready: have.Ready, BootID: have.BootID, Cordoned: n.Spec.Unschedulable,
-		Marked: n.Annotations[v1alpha1.CordonedAnnotation] == ref.mark(n),
+		Marked: isMarked && n.Spec.Unschedulable, Stale: isMarked && !n.Spec.Unschedulable,
 	}, nil
 }
 

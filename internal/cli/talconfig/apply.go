@@ -128,7 +128,11 @@ func (a *applier) run(ctx context.Context) error {
 	defer d.pool.Close()
 
 	boots, err := a.plan(ctx, d, b)
-	if err != nil {
+
+	switch {
+	case ctx.Err() != nil:
+		return interrupted("asking the nodes")
+	case err != nil:
 		return err
 	}
 
@@ -141,7 +145,7 @@ func (a *applier) run(ctx context.Context) error {
 		return &exit.Error{Code: codeChanges}
 	}
 
-	if err := a.confirm(); err != nil {
+	if err := a.confirm(ctx); err != nil {
 		return err
 	}
 
@@ -283,35 +287,69 @@ func (a *applier) describe(d *drive) {
 	_ = tw.Flush() // the underlying writer reports its own errors
 
 	for _, t := range d.nodes {
-		for _, kept := range t.kept {
-			fmt.Fprintf(a.ErrOut, "Note: %s keeps the version of %s that it runs: change it by an upgrade\n", t.Hostname, kept)
-		}
+		a.remark(t)
+	}
 
-		for _, warning := range t.warnings {
-			fmt.Fprintf(a.ErrOut, "Warning: %s: %s\n", t.Hostname, warning)
-		}
+	a.describeDue(d)
+}
 
-		if t.status.Cordoned && !t.status.Marked {
-			fmt.Fprintf(a.ErrOut, "Note: %s was cordoned by another client, and stays cordoned\n", t.Hostname)
+// remark tells what else a user should know of a node.
+func (a *applier) remark(t *target) {
+	for _, kept := range t.kept {
+		fmt.Fprintf(a.ErrOut, "Note: %s keeps the version of %s that it runs: change it by an upgrade\n", t.Hostname, kept)
+	}
+
+	for _, warning := range t.warnings {
+		fmt.Fprintf(a.ErrOut, "Warning: %s: %s\n", t.Hostname, warning)
+	}
+
+	if t.status.Cordoned && !t.status.Marked {
+		fmt.Fprintf(a.ErrOut, "Note: %s was cordoned by another client, and stays cordoned\n", t.Hostname)
+	}
+}
+
+// describeDue sums up what would be done.
+func (a *applier) describeDue(d *drive) {
+	change, cordoned, marked := 0, 0, 0
+
+	for _, t := range d.due() {
+		switch {
+		case len(t.changes) > 0:
+			change++
+		case t.status.Marked:
+			cordoned++
+		default:
+			marked++
 		}
 	}
 
-	due := d.due()
-	change := len(slices.DeleteFunc(slices.Clone(due), func(t *target) bool { return len(t.changes) == 0 }))
 	fmt.Fprintf(a.Out, "\n%s would change.\n", count(change, "node"))
 
 	a.describeBares(d.bares())
 
-	if left := len(due) - change; left > 0 {
-		fmt.Fprintf(a.Out, "%s that an earlier run has left cordoned would be uncordoned.\n", count(left, "node"))
+	if cordoned > 0 {
+		fmt.Fprintf(a.Out, "%s that an earlier run has left cordoned would be uncordoned.\n", count(cordoned, "node"))
+	}
+
+	if marked > 0 {
+		fmt.Fprintf(a.Out, "%s that another client has uncordoned would lose the mark of an earlier run.\n",
+			count(marked, "node"))
 	}
 }
 
-// confirm asks the user.
-func (a *applier) confirm() error {
+// confirm asks the user. An interruption does not wait for the answer.
+func (a *applier) confirm(ctx context.Context) error {
 	if a.yes {
 		return nil
 	}
 
-	return session.Confirm(a.IOStreams)
+	answer := make(chan error, 1)
+	go func() { answer <- session.Confirm(a.IOStreams) }()
+
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return interrupted("waiting for a confirmation")
+	}
 }

@@ -139,6 +139,31 @@ func (h *hook) Write(p []byte) (int, error) {
 
 // follow runs a command with an output that acts on what is printed.
 func (r *running) follow(out *hook, words ...string) error {
+	return r.followIn(r.t.Context(), out, words...)
+}
+
+// interruptAt runs a command, and interrupts it when it prints a text.
+func (r *running) interruptAt(text string, words ...string) error {
+	r.t.Helper()
+
+	ctx, cancel := context.WithCancel(r.t.Context())
+	defer cancel()
+
+	out := &hook{call: func(line string) {
+		if strings.Contains(line, text) {
+			cancel()
+		}
+	}}
+
+	err := r.followIn(ctx, out, words...)
+	if ctx.Err() == nil {
+		r.t.Errorf("%q was not printed: %s", text, out)
+	}
+
+	return err
+}
+
+func (r *running) followIn(ctx context.Context, out *hook, words ...string) error {
 	cmd := talconfig.NewCommand(genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: out, ErrOut: &bytes.Buffer{}})
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 
@@ -149,7 +174,7 @@ func (r *running) follow(out *hook, words ...string) error {
 
 	cmd.SetArgs(args)
 
-	return cmd.ExecuteContext(r.t.Context())
+	return cmd.ExecuteContext(ctx)
 }
 
 // TestApply: nodes are changed one at a time, after a look, a confirmation and with a healthy etcd alone; what a failure

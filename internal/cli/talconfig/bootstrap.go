@@ -1,6 +1,7 @@
 package talconfig
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -152,11 +153,33 @@ func (b *bootstrapper) run(ctx context.Context) error {
 
 		return waits == "", err
 	})
-	if wait.Interrupted(err) {
+
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return fmt.Errorf("interrupted while %s; %s; no other node is changed: run the command again to go on",
+			cmp.Or(told, "asking the control planes about etcd"), b.state())
+	case wait.Interrupted(err):
 		return fmt.Errorf("etcd is not bootstrapped: %s; no other node is changed: run the command again to go on", told)
 	}
 
 	return err
+}
+
+// state says how an interrupted run leaves the bootstrap.
+func (b *bootstrapper) state() string {
+	rec, err := b.read()
+
+	switch {
+	case err != nil:
+		return err.Error()
+	case rec == nil:
+		return "no node was asked to bootstrap etcd"
+	case rec.EstablishedAt != nil:
+		return "etcd is bootstrapped"
+	}
+
+	return fmt.Sprintf("%s was chosen for the bootstrap, as %s records: it may have been asked, and no other node will be",
+		rec.Machine, b.path)
 }
 
 // step takes one step of the bootstrap. It returns what is waited for; nothing once etcd is healthy.

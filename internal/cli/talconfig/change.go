@@ -23,8 +23,8 @@ func (d *drive) work(ctx context.Context, due []*target) error {
 		t := next(due, d.collect(ctx, true))
 
 		if err := d.change(ctx, t); err != nil {
-			return fmt.Errorf("%s: %w; %d of %d nodes were changed, and no other one is: repair the node, or correct the "+
-				"talconfig.yaml, and run the command again to go on%s", t.Hostname, err, done, total, t.left())
+			return t.ended(ctx, err, fmt.Sprintf("%d of %d nodes were changed, and no other one is", done, total),
+				t.left())
 		}
 
 		done++
@@ -131,6 +131,10 @@ func (d *drive) change(ctx context.Context, t *target) error {
 		if boot, err = d.renew(ctx, t); err != nil {
 			return err
 		}
+
+		t.begin("waiting for it to become healthy", "it has the new config")
+	} else {
+		t.begin("waiting for it to be healthy", "it was not changed")
 	}
 
 	if err := d.until(ctx, "it has not become healthy with the new config", steady, func(ctx context.Context) error {
@@ -144,11 +148,15 @@ func (d *drive) change(ctx context.Context, t *target) error {
 
 // renew sends a node its config, and returns the boot in which it got it.
 func (d *drive) renew(ctx context.Context, t *target) (string, error) {
+	t.begin("waiting until it may be changed", nothingSent)
+
 	if err := d.permitted(ctx, t); err != nil {
 		return "", err
 	}
 
 	if t.reboots && d.drain != nil {
+		t.begin("draining it", nothingSent)
+
 		if err := d.empty(ctx, t); err != nil {
 			return "", err
 		}
@@ -193,6 +201,7 @@ const tryTimeout = 2 * time.Minute
 // send applies the config in the way that the plan says: a node that would reboot against the plan refuses.
 func (d *drive) send(ctx context.Context, t *target, node *talos.Node) error {
 	d.say("%s: applying %s.", t.Hostname, strings.Join(t.fields(), ", "))
+	t.begin("sending its config", maybeSent)
 
 	if t.reboots {
 		d.forfeit(ctx, t, node)
@@ -206,6 +215,8 @@ func (d *drive) send(ctx context.Context, t *target, node *talos.Node) error {
 		if err := d.try(ctx, t, node); err != nil {
 			return err
 		}
+
+		t.begin("sending its config", maybeSent)
 	}
 
 	_, err := node.Apply(ctx, t.desired, talos.ApplyOptions{Mode: talos.ApplyNoReboot})
@@ -230,6 +241,8 @@ func (d *drive) try(ctx context.Context, t *target, node *talos.Node) error {
 	if _, err := node.Apply(ctx, t.desired, talos.ApplyOptions{Mode: talos.ApplyTry, TryTimeout: tryTimeout}); err != nil {
 		return err
 	}
+
+	t.begin("trying its config", fmt.Sprintf("it rolls the config back by itself after %s", tryTimeout))
 
 	ctx, cancel := context.WithTimeout(ctx, tryTimeout/2)
 	defer cancel()

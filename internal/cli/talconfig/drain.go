@@ -175,7 +175,7 @@ func (d *drive) empty(ctx context.Context, t *target) error {
 		if err == nil {
 			d.tellGone(t, before, left)
 
-			t.drained, before = true, left
+			before = left
 		}
 
 		if text := waitsFor(left, err); text != told {
@@ -222,10 +222,21 @@ func (d *drive) evict(ctx context.Context, t *target, took time.Duration) ([]str
 		return nil, err
 	}
 
-	return cluster.Drain(ctx, t.ref, workload.DrainOptions{
+	// From here on the node may be cordoned, whatever comes back.
+	before := t.drained
+	t.drained = true
+
+	left, err := cluster.Drain(ctx, t.ref, workload.DrainOptions{
 		GracePeriodSeconds: -1, Force: d.drain.isForced(took),
 		Running: node.RunningPods,
 	})
+
+	// Of a machine whose Node is unclear, none was.
+	if unclear := (*workload.NodeUnclearError)(nil); errors.As(err, &unclear) {
+		t.drained = before
+	}
+
+	return left, err
 }
 
 func (dr *drainer) isForced(took time.Duration) bool {
@@ -320,11 +331,13 @@ func (d *drive) registered(ctx context.Context, t *target, boot string) error {
 }
 
 // release uncordons a node that this run has cordoned, or an earlier one. One that was cordoned by another client keeps
-// that.
+// that, and the mark of one that was uncordoned by another client goes.
 func (d *drive) release(ctx context.Context, t *target) error {
-	if d.drain == nil || !t.drained && !t.status.Marked {
+	if d.drain == nil || !t.drained && !t.status.Marked && !t.status.Stale {
 		return nil
 	}
+
+	t.begin("uncordoning it", "it is healthy with its config")
 
 	was := false
 
@@ -335,8 +348,14 @@ func (d *drive) release(ctx context.Context, t *target) error {
 		}
 
 		status, err := cluster.Status(ctx, t.ref)
-		if err != nil || !status.Marked {
+
+		switch {
+		case err != nil:
 			return err
+		case status.Stale:
+			return cluster.Unmark(ctx, t.ref)
+		case !status.Marked:
+			return nil
 		}
 
 		was = true

@@ -173,6 +173,8 @@ func TestApplyDrains(t *testing.T) {
 	}
 
 	b.hold()
+	b.byHand()
+	b.unlisted()
 	b.skip()
 	b.withoutKubernetes()
 	b.unhealthy()
@@ -253,6 +255,76 @@ func (b *busy) hold() {
 	}
 }
 
+// schedulable cordons the worker as kubectl does, or uncordons it.
+func (b *busy) schedulable(is bool) {
+	b.t.Helper()
+
+	patch := fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, !is)
+	if _, err := b.api.CoreV1().Nodes().Patch(b.t.Context(), "w-1", types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// byHand: a drain is interrupted, and the node is uncordoned manually. The next run removes its mark, so that a manual
+// cordon later on stays.
+func (b *busy) byHand() {
+	b.t.Helper()
+	b.configure("two")
+
+	err := b.interruptAt("w-1: waiting for default/web-3", applyWorker...)
+	if err == nil || !strings.Contains(err.Error(), "w-1: interrupted while draining it; nothing was sent to it; "+
+		"0 of 1 nodes were changed, and no other one is: run the command again to go on; the node stays cordoned until then") {
+		b.t.Errorf("a drain was interrupted: %v", err)
+	}
+
+	if got := b.cordoned(); got != "cp-1= w-1=apply/prod" {
+		b.t.Errorf("cordoned: %s", got)
+	}
+
+	b.schedulable(true)
+	b.configure("one")
+
+	out, _, err := b.run(with(applyWorker, "--dry-run")...)
+	if exit.CodeOf(err) != 2 || !strings.Contains(out, "1 node that another client has uncordoned would lose the mark") {
+		b.t.Errorf("a node that was uncordoned: %v, %s", err, out)
+	}
+
+	if b.mustRun(applyWorker...); b.cordoned() != "cp-1=" {
+		b.t.Errorf("the mark stays: %s", b.cordoned())
+	}
+
+	b.schedulable(false)
+
+	if b.mustRun(applyWorker...); b.cordoned() != "cp-1= w-1=" {
+		b.t.Errorf("a node that was cordoned manually: %s", b.cordoned())
+	}
+
+	b.schedulable(true)
+}
+
+// unlisted: the node is cordoned, and its pods cannot be listed. The run says what it leaves, and the next one goes on.
+func (b *busy) unlisted() {
+	b.t.Helper()
+	b.configure("two")
+
+	var hides atomic.Bool
+
+	hides.Store(true)
+
+	_, _, err := b.run(with(applyWorker, "--drain-timeout", "1s", "--kubeconfig", b.proxy(&hides, "/api/v1/pods"))...)
+	if err == nil || !strings.Contains(err.Error(), "it is not drained after 1s") ||
+		!strings.Contains(err.Error(), "the node stays cordoned until then") || b.cordoned() != "cp-1= w-1=apply/prod" {
+		b.t.Errorf("the pods are not listed: %v, cordoned: %s", err, b.cordoned())
+	}
+
+	b.configure("one")
+
+	if b.mustRun(applyWorker...); b.cordoned() != "cp-1=" {
+		b.t.Errorf("cordoned: %s", b.cordoned())
+	}
+}
+
 // skip: the pods that remain are rebooted with the node, or deleted.
 func (b *busy) skip() {
 	b.t.Helper()
@@ -324,9 +396,9 @@ func (b *busy) withoutKubernetes() {
 	}
 }
 
-// proxy forwards requests to the Kubernetes API, and refuses those for the worker once it hides it. It returns the
+// proxy forwards requests to the Kubernetes API, and refuses those for a path while it hides it. It returns the
 // kubeconfig.
-func (b *busy) proxy(hides *atomic.Bool) string {
+func (b *busy) proxy(hides *atomic.Bool, path string) string {
 	b.t.Helper()
 
 	transport, err := rest.TransportFor(b.cfg)
@@ -343,7 +415,7 @@ func (b *busy) proxy(hides *atomic.Bool) string {
 	forward.Transport = transport
 
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if hides.Load() && r.URL.Path == "/api/v1/nodes/w-1" {
+		if hides.Load() && r.URL.Path == path {
 			http.Error(w, "hidden", http.StatusServiceUnavailable)
 
 			return
@@ -366,7 +438,7 @@ func (b *busy) unhealthy() {
 
 	var hides atomic.Bool
 
-	path := b.proxy(&hides)
+	path := b.proxy(&hides, "/api/v1/nodes/w-1")
 	out := &hook{call: func(text string) {
 		if strings.HasPrefix(text, "w-1: applying") {
 			hides.Store(true)

@@ -58,8 +58,10 @@ type target struct {
 	// ref identifies its Node in Kubernetes, status is what Kubernetes reported of it when the plan was made.
 	ref    workload.NodeRef
 	status workload.NodeStatus
-	// drained: this run has begun to drain it.
+	// drained: this run has begun to drain it, so that it may be cordoned.
 	drained bool
+	// progress is what this run does with it.
+	progress
 
 	// bare is set for a machine in maintenance mode, isConfigured once it runs with the config that this run has sent.
 	bare         *bare
@@ -88,6 +90,8 @@ func (d *drive) effect(t *target) string {
 		return "is installed to " + t.bare.disk
 	case len(t.changes) == 0 && t.status.Marked:
 		return "is uncordoned"
+	case len(t.changes) == 0 && t.status.Stale:
+		return "loses the mark of an earlier run"
 	case len(t.changes) == 0:
 		return "none"
 	case t.reboots && d.drain != nil:
@@ -272,10 +276,10 @@ func isLeftWipe(c machineconfig.Change) bool {
 	return c.Field() == "machine.install.wipe" && c.Old == "true"
 }
 
-// due are the nodes that change, and those that an earlier run has left cordoned.
+// due are the nodes that change, and those that an earlier run has left cordoned or marked.
 func (d *drive) due() []*target {
 	return slices.DeleteFunc(slices.Clone(d.nodes), func(t *target) bool {
-		return len(t.changes) == 0 && !t.status.Marked
+		return len(t.changes) == 0 && !t.status.Marked && !t.status.Stale
 	})
 }
 

@@ -17,8 +17,8 @@ import (
 func (d *drive) workFirst(ctx context.Context, bares []*target) error {
 	for i, t := range bares {
 		if err := d.first(ctx, t); err != nil {
-			return fmt.Errorf("%s: %w; %d of %d machines got their first config, and no other node is changed: repair the "+
-				"machine, or correct the talconfig.yaml, and run the command again to go on", t.Hostname, err, i, len(bares))
+			return t.ended(ctx, err, fmt.Sprintf("%d of %d machines got their first config, and no other node is "+
+				"changed", i, len(bares)), "")
 		}
 
 		d.say("%s is configured (%d of %d).", t.Hostname, i+1, len(bares))
@@ -29,6 +29,8 @@ func (d *drive) workFirst(ctx context.Context, bares []*target) error {
 
 // first sends a machine its first config, and waits until it runs with it.
 func (d *drive) first(ctx context.Context, t *target) error {
+	t.begin("checking whether the cluster knows it", nothingSent)
+
 	established, err := d.checkUnknown(ctx, t)
 	if err != nil {
 		return err
@@ -37,6 +39,8 @@ func (d *drive) first(ctx context.Context, t *target) error {
 	if err := d.sendFirst(ctx, t); err != nil {
 		return err
 	}
+
+	t.begin("waiting for it to run with its first config", "it has its first config, and installs itself")
 
 	return d.until(ctx, "it does not run with its first config yet", steady, func(ctx context.Context) error {
 		return d.installed(ctx, t, established)
@@ -65,6 +69,7 @@ func (d *drive) sendFirst(ctx context.Context, t *target) error {
 	}
 
 	d.say("%s: sending its first config.", t.Hostname)
+	t.begin("sending its first config", maybeSent)
 
 	warnings, err := node.Apply(ctx, t.desired)
 	for _, warning := range warnings {

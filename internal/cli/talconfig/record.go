@@ -56,8 +56,8 @@ func (f recordFile) read() (*bootstrapRecord, error) {
 	case now == nil, before.EstablishedAt != nil:
 		return before, nil
 	case now.Machine != before.Machine || now.UUID != before.UUID:
-		return nil, fmt.Errorf("%s and %s are records of two bootstraps, of %s and of %s: remove that of the node that was not "+
-			"bootstrapped", f.path, f.former, now.Machine, before.Machine)
+		return nil, fmt.Errorf("%s and %s are records of two bootstraps, of %s and of %s: remove that of the node that was "+
+			"not bootstrapped", f.path, f.former, now.Machine, before.Machine)
 	case before.ChosenAt.After(now.ChosenAt):
 		return before, nil
 	}
