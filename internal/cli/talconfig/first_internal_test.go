@@ -2,6 +2,7 @@ package talconfig
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -246,5 +247,53 @@ func TestKnown(t *testing.T) {
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
+	}
+}
+
+// TestJoined: the advice to remove a member is given only where the member is proved to be what the machine has left
+// behind. A member of the quorum that is removed by mistake may be the one that etcd cannot do without.
+func TestJoined(t *testing.T) {
+	t.Parallel()
+
+	const remove, find = "talosctl etcd remove-member ", "find out which machine runs it"
+
+	m := &target{
+		Machine: &model.Machine{Node: model.Node{Hostname: "cp-3", IPAddress: "10.0.0.3"}}, address: "10.0.0.3",
+		bare: &bare{uuid: "ab-3"},
+	}
+	member := safety.Member{ID: 3, Name: "cp-3", PeerAddresses: []string{"10.0.0.3"}}
+	node := safety.ClusterNode{Name: "cp-3", SystemUUID: "AB-3"}
+	others := []safety.Node{{Name: "cp-1", MemberID: 1}, {Name: "cp-2", MemberID: 2}}
+
+	for name, c := range map[string]struct {
+		change func(m *safety.Member, n *safety.ClusterNode, others []safety.Node)
+		want   string
+	}{
+		"its own":         {nil, remove},
+		"another address": {func(m *safety.Member, _ *safety.ClusterNode, _ []safety.Node) { m.PeerAddresses = []string{"10.0.0.9"} }, find},
+		"a second address": {func(m *safety.Member, _ *safety.ClusterNode, _ []safety.Node) {
+			m.PeerAddresses = []string{"10.0.0.3", "10.0.0.9"}
+		}, find},
+		"no address":           {func(m *safety.Member, _ *safety.ClusterNode, _ []safety.Node) { m.PeerAddresses = nil }, find},
+		"another name":         {func(m *safety.Member, _ *safety.ClusterNode, _ []safety.Node) { m.Name = "cp-9" }, find},
+		"no such Node":         {func(_ *safety.Member, n *safety.ClusterNode, _ []safety.Node) { n.Name = "cp-9" }, find},
+		"another machine":      {func(_ *safety.Member, n *safety.ClusterNode, _ []safety.Node) { n.SystemUUID = "ab-9" }, find},
+		"a Node that is ready": {func(_ *safety.Member, n *safety.ClusterNode, _ []safety.Node) { n.Ready = true }, find},
+		"one does not tell":    {func(_ *safety.Member, _ *safety.ClusterNode, o []safety.Node) { o[1].MemberID = 0 }, find},
+		"that of another one":  {func(_ *safety.Member, _ *safety.ClusterNode, o []safety.Node) { o[1].MemberID = 3 }, "is that of cp-2"},
+	} {
+		member, node, others := member, node, slices.Clone(others)
+		if c.change != nil {
+			c.change(&member, &node, others)
+		}
+
+		err := m.joined(member, others, []safety.ClusterNode{node})
+		if !strings.Contains(err.Error(), c.want) || c.want != remove && strings.Contains(err.Error(), "remove-member") {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+
+	if err := m.joined(member, others, nil); !strings.Contains(err.Error(), find) {
+		t.Errorf("Kubernetes does not tell: %v", err)
 	}
 }

@@ -147,9 +147,7 @@ func (d *drive) checkUnknown(ctx context.Context, t *target) (bool, error) {
 
 	for _, m := range members {
 		if t.has(m.Name, m.PeerAddresses) {
-			return true, fmt.Errorf("etcd already has the member %s (%s) of it, and the machine is in maintenance mode: if it "+
-				"was wiped, remove this member (talosctl etcd remove-member %s), and run the command again",
-				safety.FormatMemberID(m.ID), m.Name, safety.FormatMemberID(m.ID))
+			return true, t.joined(m, nodes, d.nodesOf(ctx))
 		}
 	}
 
@@ -164,6 +162,57 @@ func (d *drive) checkUnknown(ctx context.Context, t *target) (bool, error) {
 	}
 
 	return true, d.checkNode(ctx, t, cluster)
+}
+
+// nodesOf returns the Nodes of the cluster; none where Kubernetes does not tell.
+func (d *drive) nodesOf(ctx context.Context) []safety.ClusterNode {
+	cluster, err := d.kubernetes(ctx)
+	if err != nil {
+		return nil
+	}
+
+	nodes, err := cluster.Nodes(ctx)
+	if err != nil {
+		return nil
+	}
+
+	return nodes
+}
+
+// joined is the error for a machine in maintenance mode while etcd has a member with its name or an address of it. That
+// member is one of the quorum: the advice to remove it needs the proof that it was the one of this very machine.
+func (t *target) joined(m safety.Member, nodes []safety.Node, known []safety.ClusterNode) error {
+	id := safety.FormatMemberID(m.ID)
+
+	for _, n := range nodes {
+		if n.MemberID == m.ID {
+			return fmt.Errorf("etcd already has the member %s with its name or an address of it, which is that of %s: correct "+
+				"the hostname and the addresses in the talconfig.yaml", id, n.Name)
+		}
+	}
+
+	if t.wasMember(m, nodes, known) {
+		return fmt.Errorf("etcd already has the member %s (%s) of it, and the machine was wiped: remove this member "+
+			"(talosctl etcd remove-member %[1]s), and run the command again", id, text.Name(m.Name))
+	}
+
+	return fmt.Errorf("etcd already has the member %s (%s) with its name or an address of it, and nothing proves that it "+
+		"was this machine: find out which machine runs it (talosctl etcd status, on each control plane). If this one was "+
+		"wiped just now, run the command again in some minutes", id, text.Name(m.Name))
+}
+
+// wasMember reports whether a member is proved to be what a machine has left behind. The machine itself has no etcd,
+// and it responds at the only address of the member. All other control planes have reported another member as their
+// own. And the Node with the name of the machine has its UUID, and is not ready: this machine ran as this Node.
+func (t *target) wasMember(m safety.Member, nodes []safety.Node, known []safety.ClusterNode) bool {
+	elsewhere := func(address string) bool { return address != t.address }
+	unknown := func(n safety.Node) bool { return n.MemberID == 0 }
+	own := func(n safety.ClusterNode) bool {
+		return t.has(n.Name, nil) && !n.Ready && t.bare.uuid != "" && strings.EqualFold(n.SystemUUID, t.bare.uuid)
+	}
+
+	return len(m.PeerAddresses) > 0 && !slices.ContainsFunc(m.PeerAddresses, elsewhere) && t.has(m.Name, nil) &&
+		!slices.ContainsFunc(nodes, unknown) && slices.ContainsFunc(known, own)
 }
 
 // checkNew returns an error unless a user has said that there is no cluster with this PKI. Control planes that are not
