@@ -66,9 +66,10 @@ a node that an interrupted run has left cordoned is uncordoned.
 Versions of Kubernetes stay as they run: see gencommand upgrade and gencommand upgrade-k8s.
 
 With --first-config, machines in maintenance mode get their first config before anything else is changed, one at a
-time. The plan names each of them with its UUID, the fingerprint of its certificate, which it prints on its console,
-and the disk that Talos is installed to. A machine that the cluster already knows is refused, and so is a disk that
-holds anything, unless --wipe names the node. Such a machine cannot prove what it is, and gets the keys of the cluster.
+time: control planes first, and workers once etcd is healthy. The plan names each of them with its UUID, the
+fingerprint of its certificate, which it prints on its console, and the disk that Talos is installed to. A machine that
+the cluster already knows is refused, and so is a disk that holds anything, unless --wipe names the node. Such a
+machine cannot prove what it is, and gets the keys of the cluster.
 
 With --bootstrap, etcd is bootstrapped on one control plane, once all of them respond with certificates of the cluster
 and report that they have no etcd data. Which one was chosen is recorded beside the talconfig.yaml, in
@@ -136,10 +137,8 @@ func (a *applier) run(ctx context.Context) error {
 		return err
 	}
 
-	due, bares := d.due(), d.bares()
-
 	switch {
-	case len(due)+len(bares) == 0 && !boots:
+	case len(d.due())+len(d.bares()) == 0 && !boots:
 		return nil
 	case a.dryRun:
 		return &exit.Error{Code: codeChanges}
@@ -149,17 +148,7 @@ func (a *applier) run(ctx context.Context) error {
 		return err
 	}
 
-	if err := d.workFirst(ctx, bares); err != nil {
-		return err
-	}
-
-	if boots {
-		if err := b.run(ctx); err != nil {
-			return err
-		}
-	}
-
-	return d.work(ctx, due)
+	return d.carryOut(ctx, b, boots)
 }
 
 // prepare reads the files.
@@ -194,6 +183,10 @@ func (a *applier) plan(ctx context.Context, d *drive, b *bootstrapper) (bool, er
 	}
 
 	if err := errors.Join(d.checkWipe(), d.checkTwins(), d.checkVersions()); err != nil {
+		return false, fmt.Errorf("%w; nothing was changed", err)
+	}
+
+	if err := d.observeEtcd(ctx, b); err != nil {
 		return false, fmt.Errorf("%w; nothing was changed", err)
 	}
 
@@ -257,7 +250,8 @@ func (t *target) summary() string {
 }
 
 // describeBares names the machines in maintenance mode: nothing else tells which machine gets the keys of the cluster.
-func (a *applier) describeBares(bares []*target) {
+func (a *applier) describeBares(d *drive) {
+	bares := d.bares()
 	for _, t := range bares {
 		fmt.Fprintf(a.Out,
 			"%s is the machine in maintenance mode at %s with the UUID %s and the certificate fingerprint %s.\n", t.Hostname,
@@ -270,6 +264,11 @@ func (a *applier) describeBares(bares []*target) {
 
 	if len(bares) > 0 {
 		fmt.Fprintf(a.Out, "%s would get the first config, with the keys of the cluster.\n", count(len(bares), "machine"))
+	}
+
+	_, workers := split(bares, func(t *target) bool { return t.ControlPlane })
+	if len(workers) > 0 && d.noEtcd && !a.bootstrap {
+		fmt.Fprintln(a.Out, "Workers get it only once etcd is healthy: add --bootstrap.")
 	}
 }
 
@@ -325,7 +324,7 @@ func (a *applier) describeDue(d *drive) {
 
 	fmt.Fprintf(a.Out, "\n%s would change.\n", count(change, "node"))
 
-	a.describeBares(d.bares())
+	a.describeBares(d)
 
 	if cordoned > 0 {
 		fmt.Fprintf(a.Out, "%s that an earlier run has left cordoned would be uncordoned.\n", count(cordoned, "node"))

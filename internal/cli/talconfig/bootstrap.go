@@ -159,10 +159,44 @@ func (b *bootstrapper) run(ctx context.Context) error {
 		return fmt.Errorf("interrupted while %s; %s; no other node is changed: run the command again to go on",
 			cmp.Or(told, "asking the control planes about etcd"), b.state())
 	case wait.Interrupted(err):
-		return fmt.Errorf("etcd is not bootstrapped: %s; no other node is changed: run the command again to go on", told)
+		return fmt.Errorf("etcd is not bootstrapped: %s%s; no other node is changed: run the command again to go on", told,
+			b.stuck(ctx))
 	}
 
 	return err
+}
+
+// stuck says what to do about the control planes that have their config, and neither have etcd data nor wait for the
+// bootstrap.
+func (b *bootstrapper) stuck(ctx context.Context) string {
+	out := ""
+
+	for _, n := range b.ask(ctx) {
+		if n.Answer != safety.AnswerMember || n.EtcdData != safety.DataAbsent || n.EtcdWaiting {
+			continue
+		}
+
+		out += fmt.Sprintf("; etcd on %s has no data, and does not wait for its bootstrap (%s): correct the config of "+
+			"%[1]s, or reset it (talosctl reset --nodes %[3]s --graceful=false --reboot --system-labels-to-wipe STATE "+
+			"--system-labels-to-wipe EPHEMERAL)", n.Name, b.etcdService(ctx, n), n.Address)
+	}
+
+	return out
+}
+
+// etcdService is the state of a node's etcd, as the node reports it.
+func (b *bootstrapper) etcdService(ctx context.Context, n safety.Node) string {
+	node, err := b.pool.Node(ctx, talos.NodeRef{Key: n.Name, Address: n.Address, Credentials: b.creds})
+	if err != nil {
+		return "unknown"
+	}
+
+	s, err := node.Service(ctx, "etcd")
+	if err != nil {
+		return "unknown"
+	}
+
+	return strings.TrimSpace(s.State + " " + s.Message)
 }
 
 // state says how an interrupted run leaves the bootstrap.

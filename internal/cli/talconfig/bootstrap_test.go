@@ -53,15 +53,13 @@ func (f *fresh) exchange(a, b string) {
 // node is recorded before it is asked, and no run asks another one.
 func TestBootstrap(t *testing.T) {
 	f := newFresh(t)
-	words := append(slices.Clone(applyFirst), "--bootstrap", "--wipe", "w-1", "-o", "FOLDER/out")
+	words := with(applyFirst, "--bootstrap", "--wipe", "w-1", "-o", "FOLDER/out")
 
 	f.unproven(words)
-
-	words = append(slices.Clone(applyAll), "--yes", "--first-config", "--bootstrap", "--new-cluster", "-o", "FOLDER/out")
 	f.unreachable(words)
 
 	f.refused("no control plane of the talconfig.yaml proves that the cluster runs: add --new-cluster",
-		with(applyAll, "--yes", "--bootstrap", "-o", "FOLDER/out")...)
+		with(applyAll, "--yes", "--first-config", "--bootstrap", "--wipe", "w-1", "-o", "FOLDER/out")...)
 
 	if got := f.called(); !slices.Equal(got, []int{0, 0, 0}) || f.record() != "" {
 		t.Errorf("without evidence: %v calls, record %s", got, f.record())
@@ -85,13 +83,18 @@ func TestBootstrap(t *testing.T) {
 	f.anotherMachine(words)
 	f.exchange("cp-1", "cp-3")
 
-	if out := f.mustRun(words...); !slices.Equal(f.called(), []int{2, 0, 0}) || !strings.Contains(out, "etcd runs: 3 voting members agree") ||
+	out := f.mustRun(words...)
+	if !slices.Equal(f.called(), []int{2, 0, 0}) || !strings.Contains(out, "etcd runs: 3 voting members agree") ||
 		!strings.Contains(f.record(), "establishedAt") {
 		t.Errorf("again: %v calls, record %s, %s", f.called(), f.record(), out)
 	}
 
+	if runs, sent := strings.Index(out, "etcd runs"), strings.Index(out, "w-1: sending its first config"); runs < 0 || sent < runs {
+		t.Errorf("the worker did not wait for etcd: %s", out)
+	}
+
 	f.alreadyBootstrapped()
-	f.lost(words)
+	f.lost(with(applyFirst, "--bootstrap", "-o", "FOLDER/out"))
 }
 
 // alreadyBootstrapped: there is nothing to do where etcd runs, which is no failure and no change. Without a record there
@@ -148,13 +151,15 @@ func (f *fresh) unproven(words []string) {
 	f.t.Helper()
 
 	out := &hook{call: func(text string) {
-		if strings.Contains(text, "is configured (4 of 4)") {
+		if strings.Contains(text, "cp-3 is configured (3 of 4)") {
 			f.nodes[1].Faults().Fail("Read", codes.Unavailable, 1, 0)
 		}
 	}}
 
 	err := f.follow(out, append(words, "--timeout", "30s")...)
-	if err == nil || !strings.Contains(err.Error(), "waiting for cp-2 to wait for the bootstrap of etcd") {
+	if err == nil || !strings.Contains(err.Error(), "waiting for cp-2 to wait for the bootstrap of etcd") ||
+		!strings.Contains(err.Error(), "etcd on cp-2 has no data, and does not wait for its bootstrap (Preparing") ||
+		!strings.Contains(err.Error(), "talosctl reset --nodes "+f.nodes[1].Address()) {
 		f.t.Errorf("a control plane that may have been called: %v\n%s", err, out)
 	}
 
@@ -208,5 +213,37 @@ func (f *fresh) lost(words []string) {
 
 	if after := f.called(); !slices.Equal(after, before) {
 		f.t.Errorf("a new etcd was bootstrapped: %v", after)
+	}
+}
+
+// TestCorrectedFirstConfig: before etcd is bootstrapped, a control plane whose first config was wrong gets the right one.
+// No etcd is waited for that does not exist, and no pods are moved by an API server that does not run.
+func TestCorrectedFirstConfig(t *testing.T) {
+	f := newFresh(t)
+	words := with(applyFirst, "--bootstrap", "--wipe", "w-1", "-o", "FOLDER/out")
+
+	f.nodes[1].Faults().Fail("ApplyConfiguration", codes.InvalidArgument, 1, 1)
+
+	if out, _, err := f.run(words...); err == nil || !strings.Contains(out, "cp-1 is configured (1 of 4)") {
+		t.Fatalf("cp-2 refuses its config: %v, %s", err, out)
+	}
+
+	f.reboots = true
+	f.configure("two")
+
+	// Without the word of the user, the cluster may run elsewhere.
+	f.refused("cp-1 cannot be drained before the reboot", with(applyAll, "--yes", "--first-config", "--wipe", "w-1")...)
+
+	before := f.nodes[0].Status().BootID
+	out := f.mustRun(words...)
+
+	changed, called := strings.Index(out, "cp-1: applying"), strings.Index(out, "bootstrapping etcd")
+	if changed < 0 || called < changed || !strings.Contains(out, "reboots, before etcd is bootstrapped") ||
+		strings.Contains(out, "draining") || f.nodes[0].Status().BootID == before || f.holds("two") != 4 {
+		t.Errorf("%d machines have the right config: %s", f.holds("two"), out)
+	}
+
+	if got := f.called(); got[0]+got[1]+got[2] != 1 {
+		t.Errorf("etcd was bootstrapped %v times", got)
 	}
 }

@@ -16,21 +16,19 @@ import (
 )
 
 // work changes one node after the other. The order of the control planes is computed anew each time: the leader moves.
-func (d *drive) work(ctx context.Context, due []*target) error {
-	total, done := len(due), 0
-
+func (d *drive) work(ctx context.Context, due []*target, so *tally) error {
 	for len(due) > 0 {
 		t := next(due, d.collect(ctx, true))
 
 		if err := d.change(ctx, t); err != nil {
-			return t.ended(ctx, err, fmt.Sprintf("%d of %d nodes were changed, and no other one is", done, total),
+			return t.ended(ctx, err, fmt.Sprintf("%d of %d nodes were changed, and no other one is", so.done, so.total),
 				t.left())
 		}
 
-		done++
+		so.done++
 		due = slices.DeleteFunc(due, func(other *target) bool { return other == t })
 
-		d.say("%s is done (%d of %d).", t.Hostname, done, total)
+		d.say("%s is done (%d of %d).", t.Hostname, so.done, so.total)
 	}
 
 	return nil
@@ -103,6 +101,10 @@ func isCutShort(ctx context.Context) bool {
 
 // permit asks the safety rules whether a node may be changed now. Even what needs no reboot restarts services.
 func (d *drive) permit(ctx context.Context, t *target) error {
+	if t.isEarly {
+		return d.permitEarly(ctx)
+	}
+
 	nodes := d.collect(ctx, true)
 
 	if !t.ControlPlane {
@@ -154,7 +156,7 @@ func (d *drive) renew(ctx context.Context, t *target) (string, error) {
 		return "", err
 	}
 
-	if t.reboots && d.drain != nil {
+	if t.reboots && d.drain != nil && !t.isEarly {
 		t.begin("draining it", nothingSent)
 
 		if err := d.empty(ctx, t); err != nil {
@@ -227,7 +229,7 @@ func (d *drive) send(ctx context.Context, t *target, node *talos.Node) error {
 // forfeit moves the leadership of etcd away from a node that is about to reboot. A leader that stops without that costs
 // the cluster only one election timeout. A single member can only keep it.
 func (d *drive) forfeit(ctx context.Context, t *target, node *talos.Node) {
-	if !t.ControlPlane || len(d.planes()) == 1 {
+	if !t.ControlPlane || t.isEarly || len(d.planes()) == 1 {
 		return
 	}
 
@@ -290,6 +292,10 @@ func (d *drive) settled(ctx context.Context, t *target, boot string) error {
 	services, err := node.Services(ctx)
 	if err != nil {
 		return err
+	}
+
+	if t.isEarly {
+		return prepared(services)
 	}
 
 	required := []string{"apid", "kubelet"}

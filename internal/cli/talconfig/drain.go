@@ -108,7 +108,7 @@ func (d *drive) identify(ctx context.Context, t *target, node *talos.Node) error
 // be drained, and so none that reboots is changed.
 func (d *drive) lookUp(ctx context.Context) error {
 	runs := func(t *target) bool { return t.isSelected && t.bare == nil }
-	if d.drain == nil || !slices.ContainsFunc(d.nodes, runs) {
+	if d.drain == nil || d.isNew || !slices.ContainsFunc(d.nodes, runs) {
 		return nil
 	}
 

@@ -37,6 +37,9 @@ type drive struct {
 	wipe        []string
 	// newCluster: no machine was ever configured with this PKI.
 	newCluster bool
+	// noEtcd: when the plan was made, no control plane that runs had etcd data. isNew: nor can there be any, as far as it
+	// is known.
+	noEtcd, isNew bool
 }
 
 // target is a node, what it runs and what it should run.
@@ -58,6 +61,8 @@ type target struct {
 	// ref identifies its Node in Kubernetes, status is what Kubernetes reported of it when the plan was made.
 	ref    workload.NodeRef
 	status workload.NodeStatus
+	// isEarly: it is a control plane that is changed before etcd is bootstrapped.
+	isEarly bool
 	// drained: this run has begun to drain it, so that it may be cordoned.
 	drained bool
 	// progress is what this run does with it.
@@ -94,6 +99,8 @@ func (d *drive) effect(t *target) string {
 		return "loses the mark of an earlier run"
 	case len(t.changes) == 0:
 		return "none"
+	case t.reboots && t.isEarly:
+		return "reboots, before etcd is bootstrapped"
 	case t.reboots && d.drain != nil:
 		return "is drained, reboots"
 	case t.reboots:
@@ -211,6 +218,10 @@ func (d *drive) find(ctx context.Context, t *target) error {
 		case talos.StateUnreachable:
 			last = silent(address, err)
 		}
+	}
+
+	if d.firstConfig && last != nil {
+		return fmt.Errorf("%w; if its first config has cut it off, %s", last, howToReset)
 	}
 
 	return last

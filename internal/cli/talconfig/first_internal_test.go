@@ -297,3 +297,37 @@ func TestJoined(t *testing.T) {
 		t.Errorf("Kubernetes does not tell: %v", err)
 	}
 }
+
+// TestBeforeBootstrap: control planes are changed without an etcd only before anything was bootstrapped, and only while
+// each one that runs says that it has no etcd data.
+func TestBeforeBootstrap(t *testing.T) {
+	t.Parallel()
+
+	now := time.Unix(10_000, 0)
+
+	for name, c := range map[string]struct {
+		rec  *bootstrapRecord
+		want bool
+	}{
+		"no record":         {nil, true},
+		"chosen long ago":   {&bootstrapRecord{ChosenAt: now.Add(-time.Hour)}, true},
+		"may be called now": {&bootstrapRecord{ChosenAt: now.Add(-time.Second)}, false},
+		"established":       {&bootstrapRecord{ChosenAt: now.Add(-time.Hour), EstablishedAt: &now}, false},
+	} {
+		if got := isBeforeBootstrap(c.rec, now); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+
+	for data, want := range map[safety.Data]bool{
+		safety.DataAbsent: true, safety.DataPresent: false, safety.DataUnknown: false,
+	} {
+		if got := hasNoEtcd([]safety.Node{{EtcdData: safety.DataAbsent}, {EtcdData: data}}); got != want {
+			t.Errorf("etcd data %v: %t", data, got)
+		}
+	}
+
+	if !hasNoEtcd(nil) {
+		t.Error("machines in maintenance mode alone have an etcd")
+	}
+}

@@ -177,11 +177,7 @@ func TestFirstConfig(t *testing.T) {
 	f.refused("cp-1: the machine refuses the config in a dry run", wiped...)
 	f.exchanged(wiped)
 
-	out = f.mustRun(wiped...)
-	if !strings.Contains(out, "cp-1 is configured (1 of 4)") || !strings.Contains(out, "w-1 is configured (4 of 4)") ||
-		f.holds("one") != 4 {
-		t.Errorf("%d machines are configured: %s", f.holds("one"), out)
-	}
+	f.configured(wiped)
 
 	if out, _, err := f.run(with(applyFirst, "--node", "w-1", "--dry-run")...); err != nil || !strings.Contains(out, "0 nodes would change") {
 		t.Errorf("the wipe of the first config is a change: %v, %s", err, out)
@@ -194,6 +190,34 @@ func TestFirstConfig(t *testing.T) {
 	}
 
 	f.known()
+}
+
+// configured: control planes get their first config one after the other, and the worker gets its own once etcd runs.
+func (f *fresh) configured(words []string) {
+	f.t.Helper()
+
+	f.nodes[0].Partition(true)
+	f.refused("cp-1: the Talos API at "+f.nodes[0].Address()+" does not respond", words...)
+	f.refused("if its first config has cut it off, reset it", words...)
+	f.nodes[0].Partition(false)
+	f.maintenance(f.nodes[0])
+
+	f.refused("workers get their first config once it is healthy: run the command again with --bootstrap; "+
+		"0 of 1 machines got their first config", with(words, "--node", "w-1")...)
+
+	out, _, err := f.run(words...)
+	if err == nil || !strings.Contains(err.Error(), "run the command again with --bootstrap; 3 of 4 machines got their first config") ||
+		!strings.Contains(out, "Workers get it only once etcd is healthy: add --bootstrap.") ||
+		!strings.Contains(out, "cp-1 is configured (1 of 4)") || !strings.Contains(out, "cp-3 is configured (3 of 4)") || f.holds("one") != 3 {
+		f.t.Errorf("%d machines are configured: %v, %s", f.holds("one"), err, out)
+	}
+
+	f.cluster.Bootstrap(f.nodes[0].Address(), 3)
+
+	out = f.mustRun(with(words, "--bootstrap", "-o", "FOLDER/out")...)
+	if !strings.Contains(out, "w-1 is configured (1 of 1)") || f.holds("one") != 4 {
+		f.t.Errorf("%d machines are configured: %s", f.holds("one"), out)
+	}
 }
 
 // exchanged: another machine has the address once the plan is made. It does not get the keys of the cluster.
@@ -227,7 +251,6 @@ func (f *fresh) exchanged(words []string) {
 // known: machines that were wiped behind the back of the cluster are refused until it has forgotten them.
 func (f *fresh) known() {
 	f.t.Helper()
-	f.cluster.Bootstrap(f.nodes[0].Address(), 3)
 
 	bundle, err := clusterstate.ParseBundle(f.bundle)
 	if err != nil {

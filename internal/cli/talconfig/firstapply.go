@@ -14,14 +14,16 @@ import (
 )
 
 // workFirst gives one machine after the other its first config.
-func (d *drive) workFirst(ctx context.Context, bares []*target) error {
-	for i, t := range bares {
+func (d *drive) workFirst(ctx context.Context, bares []*target, so *tally) error {
+	for _, t := range bares {
 		if err := d.first(ctx, t); err != nil {
 			return t.ended(ctx, err, fmt.Sprintf("%d of %d machines got their first config, and no other node is "+
-				"changed", i, len(bares)), "")
+				"changed", so.done, so.total), "")
 		}
 
-		d.say("%s is configured (%d of %d).", t.Hostname, i+1, len(bares))
+		so.done++
+
+		d.say("%s is configured (%d of %d).", t.Hostname, so.done, so.total)
 	}
 
 	return nil
@@ -111,12 +113,8 @@ func (d *drive) installed(ctx context.Context, t *target, established bool) erro
 		return err
 	}
 
-	if s := services["apid"]; s.State != serviceRunning || !s.Healthy {
-		return fmt.Errorf("its service apid is not healthy: %s %s", s.State, s.Message)
-	}
-
-	if s := services["etcd"]; t.ControlPlane && s.State != talos.EtcdPreparing {
-		return fmt.Errorf("its etcd does not wait for the bootstrap: %s %s", s.State, s.Message)
+	if err := prepared(services); err != nil {
+		return err
 	}
 
 	t.isConfigured = true
@@ -131,7 +129,10 @@ func (d *drive) checkUnknown(ctx context.Context, t *target) (bool, error) {
 
 	// Nothing but the proof that no control plane has etcd data means that there is no cluster yet. Of those which are not
 	// listed, only a user can know that.
-	if !slices.ContainsFunc(nodes, func(n safety.Node) bool { return n.EtcdData != safety.DataAbsent }) {
+	switch {
+	case hasNoEtcd(nodes) && !t.ControlPlane:
+		return false, errNoEtcd
+	case hasNoEtcd(nodes):
 		return false, d.checkNew()
 	}
 
@@ -151,9 +152,9 @@ func (d *drive) checkUnknown(ctx context.Context, t *target) (bool, error) {
 		}
 	}
 
-	// Each member makes the quorum larger, and a new one does not respond yet.
-	if health := safety.AssessEtcd(nodes); t.ControlPlane && !health.Healthy {
-		return true, fmt.Errorf("it would join an etcd that is not healthy: %s", health.Message)
+	// Each member makes the quorum larger, and a new one does not respond yet. A worker could not become healthy.
+	if health := safety.AssessEtcd(nodes); !health.Healthy {
+		return true, fmt.Errorf("it would join a cluster whose etcd is not healthy: %s", health.Message)
 	}
 
 	cluster, err := d.kubernetes(ctx)
