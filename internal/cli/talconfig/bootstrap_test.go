@@ -52,7 +52,7 @@ func (f *fresh) exchange(a, b string) {
 // TestBootstrap: etcd is bootstrapped on one node, once all control planes have reported that they have no etcd data. The
 // node is recorded before it is asked, and no run asks another one.
 func TestBootstrap(t *testing.T) {
-	f := newFresh(t)
+	f := newFresh(t, "w-1")
 	words := with(applyFirst, "--bootstrap", "--wipe", "w-1", "-o", "FOLDER/out")
 
 	f.unproven(words)
@@ -219,7 +219,7 @@ func (f *fresh) lost(words []string) {
 // TestCorrectedFirstConfig: before etcd is bootstrapped, a control plane whose first config was wrong gets the right one.
 // No etcd is waited for that does not exist, and no pods are moved by an API server that does not run.
 func TestCorrectedFirstConfig(t *testing.T) {
-	f := newFresh(t)
+	f := newFresh(t, "w-1")
 	words := with(applyFirst, "--bootstrap", "--wipe", "w-1", "-o", "FOLDER/out")
 
 	f.nodes[1].Faults().Fail("ApplyConfiguration", codes.InvalidArgument, 1, 1)

@@ -49,8 +49,10 @@ func (d *drive) checkWipe() error {
 		switch {
 		case i < 0:
 			return fmt.Errorf("--wipe %s: no node of the talconfig.yaml has this host name or address", name)
-		case !d.nodes[i].isSelected || d.nodes[i].bare == nil:
+		case !d.nodes[i].isSelected || !d.firstConfig:
 			return fmt.Errorf("--wipe %s: the node does not get its first config; only what such a node holds is wiped", name)
+		case d.nodes[i].bare == nil: // the same command is run again after an interruption
+			d.warn("Note: --wipe %s has no effect: the node runs with a config already, and nothing of it is wiped", name)
 		}
 	}
 

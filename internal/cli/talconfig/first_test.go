@@ -30,19 +30,20 @@ type fresh struct {
 	cluster *foreign.Cluster
 }
 
-// newFresh powers machines on; the disk of the worker, the last one, holds another system.
-func newFresh(t *testing.T) *fresh {
+// newFresh powers three control planes and some workers on; the disks of the workers hold another system.
+func newFresh(t *testing.T, workers ...string) *fresh {
 	t.Helper()
 
 	subnet := loopback.Subnet(t)
 	f := &fresh{
-		running: &running{folder: folder{t: t, dir: t.TempDir()}, workers: 1}, cluster: foreign.New(t, "prod", subnet+".1"),
+		running: &running{folder: folder{t: t, dir: t.TempDir()}, workers: len(workers)},
+		cluster: foreign.New(t, "prod", subnet+".1"),
 	}
 	registry := node.NewRegistry()
 
-	for i, name := range []string{"cp-1", "cp-2", "cp-3", "w-1"} {
+	for i, name := range append([]string{"cp-1", "cp-2", "cp-3"}, workers...) {
 		disk := node.Disk{Name: "sda", Size: 20 * node.GiB, Model: "LAB DISK", Transport: "sata"}
-		if name == "w-1" {
+		if slices.Contains(workers, name) {
 			disk.Content = []string{"ext4"}
 		}
 
@@ -149,7 +150,7 @@ var applyFirst = []string{"apply", "-c", "FOLDER/talconfig.yaml", "--yes", "--fi
 // TestFirstConfig: machines in maintenance mode get their first config where the user says so, one at a time, on a disk
 // that holds nothing or that the user names, and only those machines that the plan shows.
 func TestFirstConfig(t *testing.T) {
-	f := newFresh(t)
+	f := newFresh(t, "w-1")
 	wiped := with(applyFirst, "--wipe", "w-1")
 
 	f.refused("no control plane of the talconfig.yaml proves that the cluster runs: add --new-cluster",
@@ -179,9 +180,14 @@ func TestFirstConfig(t *testing.T) {
 
 	f.configured(wiped)
 
-	if out, _, err := f.run(with(applyFirst, "--node", "w-1", "--dry-run")...); err != nil || !strings.Contains(out, "0 nodes would change") {
-		t.Errorf("the wipe of the first config is a change: %v, %s", err, out)
+	before := f.mutating()
+
+	if out, errOut, err := f.run(with(wiped, "--node", "w-1")...); err != nil || !strings.Contains(out, "0 nodes would change") ||
+		!strings.Contains(errOut, "--wipe w-1 has no effect") || !slices.Equal(f.mutating(), before) {
+		t.Errorf("the same command again: %v, %s%s", err, out, errOut)
 	}
+
+	f.refused("--wipe w-1: the node does not get its first config", with(applyAll, "--yes", "--wipe", "w-1")...)
 
 	for _, n := range f.nodes {
 		if s := n.Status(); !s.Installed {
