@@ -2,6 +2,8 @@ module github.com/talos-operator/talos-operator
 
 go 1.26.6
 
+toolchain go1.26.11
+
 require (
 	github.com/KimMachineGun/automemlimit v1.0.1
 	github.com/blang/semver/v4 v4.0.0
