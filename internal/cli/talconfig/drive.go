@@ -87,18 +87,10 @@ func (t *target) fields() []string {
 
 func (d *drive) effect(t *target) string {
 	switch {
-	case t.bare != nil && t.bare.holds != "":
-		return "is installed to " + t.bare.disk + ", which is wiped"
-	case t.bare != nil && t.bare.isInstalled:
-		return "keeps the Talos on " + t.bare.disk
 	case t.bare != nil:
-		return "is installed to " + t.bare.disk
-	case len(t.changes) == 0 && t.status.Marked:
-		return "is uncordoned"
-	case len(t.changes) == 0 && t.status.Stale:
-		return "loses the mark of an earlier run"
+		return t.bare.effect()
 	case len(t.changes) == 0:
-		return "none"
+		return t.effectUnchanged()
 	case t.reboots && t.isEarly:
 		return "reboots, before etcd is bootstrapped"
 	case t.reboots && d.drain != nil:
@@ -110,6 +102,29 @@ func (d *drive) effect(t *target) string {
 	}
 
 	return "no reboot"
+}
+
+func (b *bare) effect() string {
+	switch {
+	case b.holds != "":
+		return "is installed to " + b.disk + ", which is wiped"
+	case b.isInstalled:
+		return "keeps the Talos on " + b.disk
+	}
+
+	return "is installed to " + b.disk
+}
+
+// effectUnchanged is what this run does to the Node of a machine that has its config already.
+func (t *target) effectUnchanged() string {
+	switch {
+	case t.status.Marked:
+		return "is uncordoned"
+	case t.status.Stale:
+		return "loses the mark of an earlier run"
+	}
+
+	return "none"
 }
 
 // mostAsked is how many nodes are asked at a time.

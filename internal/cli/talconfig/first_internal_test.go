@@ -26,7 +26,9 @@ func TestChooseDisk(t *testing.T) {
 	data := []machineconfig.Volume{{Name: "gpt"}, {Name: "ext4", Partition: true}}
 	image := func(ephemeral string) []machineconfig.Volume {
 		return []machineconfig.Volume{
-			{Name: "gpt"}, {Name: "vfat", Partition: true, PartitionLabel: "EFI"}, {Partition: true, PartitionLabel: "STATE"},
+			{Name: "gpt"},
+			{Name: "vfat", Partition: true, PartitionLabel: "EFI"},
+			{Partition: true, PartitionLabel: "STATE"},
 			{Name: ephemeral, Partition: true, PartitionLabel: "EPHEMERAL"},
 		}
 	}
