@@ -130,6 +130,10 @@ func TestKilled(t *testing.T) {
 		return err
 	})
 
+	if left == kills {
+		t.Error("the command was never killed")
+	}
+
 	t.Logf("killed %d times", kills-left)
 	f.oneCluster()
 
