@@ -283,6 +283,7 @@ func (r *Reconciler) reboot(ctx context.Context, s *scope) error {
 	}
 
 	err = node.ToItself(ctx, s.self(), func() error {
+		r.noteAsked(s)
 		r.forfeit(ctx, s, node)
 
 		return node.Reboot(ctx)

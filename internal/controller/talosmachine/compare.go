@@ -55,6 +55,18 @@ func (l *sightings) sinceIn(key, boot string, now time.Time) time.Time {
 	return first.at
 }
 
+// at returns when the condition was first observed in a boot; zero if it was not.
+func (l *sightings) at(key, boot string) time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	if first := l.first[key]; first.boot == boot {
+		return first.at
+	}
+
+	return time.Time{}
+}
+
 func (l *sightings) forget(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -30,6 +30,7 @@ func (r *Reconciler) upgradeLegacy(ctx context.Context, s *scope, in change.Inpu
 	}
 
 	err = node.ToItself(ctx, s.self(), func() error {
+		r.noteAsked(s)
 		r.forfeit(ctx, s, node)
 
 		return node.UpgradeLegacy(ctx, in.Record.Change.Image)

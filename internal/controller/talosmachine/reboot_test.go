@@ -70,41 +70,6 @@ func TestControlPlaneNeedsPermission(t *testing.T) {
 	}
 }
 
-// TestRebootIsPermittedAnew: a crash occurs between the record of a reboot and the call. Much later another member is
-// dead: the old permission no longer applies.
-func TestRebootIsPermittedAnew(t *testing.T) {
-	e := found(t, 3, 0)
-	boot := e.boots("cp-1")
-
-	e.patchAll(needsReboot)
-	e.planned("cp-1")
-	e.disrupt("cp-1")
-	e.nodes["cp-1"].Faults().Fail("Reboot", codes.Unavailable, 1, 1)
-	e.grant("cp-1", true)
-
-	if m, _, err := e.pass("cp-1"); err == nil || !rebooting(m) {
-		t.Fatalf("%v: %s", err, show(m))
-	}
-
-	e.nodes["cp-2"].Kill()
-	e.restart()
-	e.waits("cp-1", "waiting for etcd to become healthy before disrupting")
-
-	if e.boots("cp-1") != boot || e.nodes["cp-1"].Faults().Calls("Reboot") != 1 {
-		t.Error("it has rebooted")
-	}
-
-	if err := e.nodes["cp-2"].PowerOn(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-
-	e.until("cp-1", "it is changed", done)
-
-	if e.boots("cp-1") == boot {
-		t.Error("it has not rebooted")
-	}
-}
-
 // TestNoReboot: a node that never reboots as requested fails the change.
 func TestNoReboot(t *testing.T) {
 	e := found(t, 1, 1)
@@ -322,50 +287,6 @@ func TestUnstaged(t *testing.T) {
 	}
 
 	e.condition("w-0", v1alpha1.ConditionUpToDate, metav1.ConditionTrue, v1alpha1.ReasonUpToDate, "")
-}
-
-// TestWindowCloses: a reboot that was allowed and could not begin in time waits for the next window, and the node is
-// schedulable until then.
-func TestWindowCloses(t *testing.T) {
-	e := found(t, 1, 1)
-
-	// Open for an hour from now on.
-	e.rollout(func(s *v1alpha1.TalosControlPlaneSpec) {
-		at := e.Clock.Now().UTC()
-		s.Rollout.RebootPolicy = v1alpha1.RebootWindow
-		s.Rollout.Windows = []v1alpha1.MaintenanceWindow{{
-			Schedule: fmt.Sprintf("%d %d * * *", at.Minute(), at.Hour()), Duration: metav1.Duration{Duration: time.Hour},
-		}}
-	})
-	e.patchAll(needsReboot)
-	c := e.planned("w-0")
-	boot := e.boots("w-0")
-
-	// The node is drained, and then nothing progresses.
-	e.nodes["w-0"].Faults().Fail("ApplyConfiguration", codes.Unavailable, 1, 1)
-	e.grant("w-0", true)
-
-	if m, _, err := e.pass("w-0"); err == nil || !in(v1alpha1.ChangeApplying)(m) || !e.cordoned("w-0") {
-		t.Fatalf("%v: %s", err, show(m))
-	}
-
-	e.sleep(2 * time.Hour)
-
-	m, _, err := e.pass("w-0")
-	if err != nil || m.Status.Change.ID == c.ID || m.Status.Intent != nil || e.cordoned("w-0") || e.boots("w-0") != boot {
-		t.Errorf("the permission still stands: %v: %s", err, show(m))
-	}
-
-	e.waits("w-0", "time in which reboots are allowed")
-
-	if e.boots("w-0") != boot {
-		t.Error("it reboots outside of the window")
-	}
-
-	e.rollout(func(s *v1alpha1.TalosControlPlaneSpec) { s.Rollout.RebootPolicy = v1alpha1.RebootAutomatic })
-	e.until("w-0", "it is compared", in(v1alpha1.ChangeAwaitingReboot))
-	e.grant("w-0", true)
-	e.until("w-0", "it is changed", done)
 }
 
 // TestBackWhileSick: a revert requested by a user waits neither for a window nor for pods that cannot be evicted.

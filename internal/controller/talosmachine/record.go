@@ -2,6 +2,7 @@ package talosmachine
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -55,6 +56,7 @@ func (r *Reconciler) input(s *scope) change.Input {
 		Pass: s.pass,
 	}
 
+	in.Asked = r.asked.at(s.key().String(), stepOf(st.Intent))
 	in.Legacy = upgrade.Legacy(s.machine.Status.TalosVersion)
 	in.BootID = st.BootID // of the last response, as long as there is no other
 
@@ -64,6 +66,20 @@ func (r *Reconciler) input(s *scope) change.Input {
 	}
 
 	return in
+}
+
+// noteAsked notes that the machine is asked for the step that is recorded, whatever it answers.
+func (r *Reconciler) noteAsked(s *scope) {
+	r.asked.sinceIn(s.key().String(), stepOf(s.machine.Status.Intent), r.Clock.Now())
+}
+
+// stepOf identifies a recorded step.
+func stepOf(i *v1alpha1.MachineIntent) string {
+	if i == nil {
+		return ""
+	}
+
+	return fmt.Sprintf("%s %s %d %d", i.Step, i.BootID, i.Attempt, i.Since.Unix())
 }
 
 // record keeps a decided record in the status.

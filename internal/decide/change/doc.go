@@ -116,6 +116,9 @@ type Input struct {
 	// Legacy: the node installs and reboots by one call, because its Talos is older than 1.13.
 	Legacy bool
 
+	// Asked is when this process first asked the node for the reboot that is in progress; zero if it has not.
+	Asked time.Time
+
 	// BootID, Stage, Ready and Unmet are what the node reports about itself.
 	BootID, Stage string
 	Ready         bool

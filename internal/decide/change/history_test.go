@@ -63,6 +63,7 @@ type world struct {
 	reverts    time.Time
 	boot       int
 	bootsAt    time.Time // when a requested reboot happens
+	asked      time.Time // when this process requested it first
 	cordoned   bool
 	// operator
 	record     change.Record
@@ -109,7 +110,7 @@ func (w *world) input() change.Input {
 			HealthTimeout: health, TryTimeout: try, Drift: v1alpha1.DriftReport, Drains: true, Reboots: w.reboots,
 		},
 		Record: w.record, Grant: w.grant, Live: w.live, Want: w.want, Equal: w.live == w.want, Retry: w.retry,
-		BootID: fmt.Sprint(w.boot), Stage: change.StageRunning, Ready: w.well(),
+		BootID: fmt.Sprint(w.boot), Stage: change.StageRunning, Ready: w.well(), Asked: w.asked,
 	}
 
 	if has(w.live, lags) {
@@ -132,6 +133,10 @@ func (w *world) input() change.Input {
 
 // save keeps a record, as the API server does: what is written does not share memory with the writer.
 func (w *world) save(r change.Record) {
+	if r.Intent == nil {
+		w.asked = time.Time{}
+	}
+
 	w.record = change.Record{Change: r.Change.DeepCopy(), Intent: r.Intent.DeepCopy(), Sent: r.Sent}
 }
 
@@ -177,6 +182,8 @@ func (w *world) reconcile(crash int) {
 		}
 
 		if crash == 2*n {
+			w.asked = time.Time{}
+
 			return
 		}
 
@@ -184,6 +191,8 @@ func (w *world) reconcile(crash int) {
 
 		instead := w.perform(in, step.Act, &pass)
 		if crash == 2*n+1 {
+			w.asked = time.Time{}
+
 			return
 		}
 
@@ -300,6 +309,9 @@ func (w *world) perform(in change.Input, act change.Act, pass *change.Pass) *cha
 		}
 
 		w.bootsAt = w.now.Add(20 * time.Second)
+		if w.asked.IsZero() {
+			w.asked = w.now
+		}
 	case change.None:
 	}
 
@@ -346,6 +358,8 @@ func (w *world) mayDisrupt(act change.Act, pass *change.Pass) {
 	switch {
 	case w.grant == nil || w.grant.ID != c.ID:
 		w.Fatalf("%s without a grant: %+v", act, c)
+	case act == change.Reboot && !w.reboots:
+		w.Fatalf("a reboot outside of a window: %+v", c)
 	case act == change.Reboot && !w.grant.Reboot:
 		w.Fatalf("a reboot that was not granted: %+v", c)
 	case c.Etcd && !pass.Permitted:
@@ -451,8 +465,7 @@ func (w *world) settle() {
 	switch {
 	case c != nil && c.Phase == v1alpha1.ChangeFailed:
 		bad := slices.ContainsFunc([]string{mayCut, cuts, sickens, refused, missing, lags}, func(p string) bool { return has(w.want, p) })
-		if !bad && !has(w.live, sickens) && !has(w.live, lags) && !strings.Contains(c.Message, "does not run the config that was staged") &&
-			!strings.Contains(c.Message, "was asked to reboot") {
+		if !bad && !has(w.live, sickens) && !has(w.live, lags) && !strings.Contains(c.Message, "does not run the config that was staged") {
 			w.Fatalf("the change to %s failed: %s", w.want, c.Message)
 		}
 	case c != nil && c.Phase == v1alpha1.ChangeSettling && (has(w.live, sickens) || has(w.live, lags)): // has more time

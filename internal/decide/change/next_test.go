@@ -64,6 +64,14 @@ func intent(step string, since time.Duration) func(*change.Input) {
 	}
 }
 
+// asked: the node was asked for the reboot for the first time that long ago, which is on record since then.
+func asked(since time.Duration) func(*change.Input) {
+	return func(in *change.Input) {
+		intent(v1alpha1.StepReboot, since)(in)
+		in.Asked = now.Add(-since)
+	}
+}
+
 func pass(p change.Pass) func(*change.Input) { return func(in *change.Input) { in.Pass = p } }
 
 // resting are the rows after which nothing has to be done until something changes.
@@ -117,12 +125,12 @@ func TestNext(t *testing.T) {
 			begins, "no record of this change", change.PollGate,
 		},
 		{
-			"asked in vain for long, of etcd", planned(rebooting, etcd, intent(v1alpha1.StepReboot, time.Hour)), change.Permit,
+			"asked in vain for long, of etcd", planned(rebooting, etcd, asked(time.Hour)), change.Permit,
 			pending, v1alpha1.StepReboot, "", 0,
 		},
-		{"asked in vain for long, denied", planned(rebooting, etcd, intent(v1alpha1.StepReboot, time.Hour),
+		{"asked in vain for long, denied", planned(rebooting, etcd, asked(time.Hour),
 			pass(change.Pass{Held: "cp-1 is down"})), "", failed, begins, "has not done so for 10m0s", 0},
-		{"asked in vain for long, permitted", planned(rebooting, etcd, intent(v1alpha1.StepReboot, time.Hour),
+		{"asked in vain for long, permitted", planned(rebooting, etcd, asked(time.Hour),
 			pass(change.Pass{Permitted: true})), "", failed, begins, "has not done so for 10m0s", 0},
 		{
 			"withdrawn, staged by an older version", planned(rebooting, phase(awaiting, 0), withdrawn), change.Apply, awaiting,
@@ -239,10 +247,10 @@ func TestNext(t *testing.T) {
 			pass(change.Pass{Held: "cp-1 is down"})), "", pending, v1alpha1.StepReboot, "cp-1 is down", change.PollGate},
 		{"asked in vain, no record", planned(rebooting, etcd, intent(v1alpha1.StepReboot, time.Minute),
 			pass(change.Pass{Unrecorded: true})), "", pending, v1alpha1.StepReboot, "no record", change.PollGate},
-		{"asked in vain for long, no record", planned(rebooting, etcd, intent(v1alpha1.StepReboot, time.Hour),
+		{"asked in vain for long, no record", planned(rebooting, etcd, asked(time.Hour),
 			pass(change.Pass{Unrecorded: true, Uncordoned: true})), "", pending, begins, "no record", change.PollGate},
 		{
-			"asked in vain for long", planned(rebooting, intent(v1alpha1.StepReboot, time.Hour)), "", failed, begins,
+			"asked in vain for long", planned(rebooting, asked(time.Hour)), "", failed, begins,
 			"has not done so for 10m0s", 0,
 		},
 		{"rebooted", planned(rebooting, intent(v1alpha1.StepReboot, time.Minute), arrived, func(in *change.Input) {
@@ -338,10 +346,10 @@ func TestNext(t *testing.T) {
 			pending, v1alpha1.StepReboot, "", change.Poll,
 		},
 		{
-			"asked in vain, at the last moment", planned(rebooting, intent(v1alpha1.StepReboot, health)), change.Reboot,
+			"asked in vain, at the last moment", planned(rebooting, asked(health-1)), change.Reboot,
 			pending, v1alpha1.StepReboot, "", change.RepeatReboot,
 		},
-		{"asked in vain, no record, at the last moment", planned(rebooting, etcd, intent(v1alpha1.StepReboot, health),
+		{"asked in vain, no record, at the last moment", planned(rebooting, etcd, asked(health),
 			pass(change.Pass{Unrecorded: true})), "", pending, v1alpha1.StepReboot, "no record", change.PollGate},
 		{"rebooted for nothing", planned(intent(v1alpha1.StepReboot, time.Minute), func(in *change.Input) {
 			in.BootID, in.Record.Change = "next", nil

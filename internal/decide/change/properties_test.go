@@ -55,6 +55,10 @@ func checkStep(t *rapid.T, in change.Input, step change.Step) {
 		}
 	}
 
+	if want := recordedAs[step.Act]; want == v1alpha1.StepReboot && !in.Options.Reboots && c.Cause != v1alpha1.CauseRevert {
+		t.Fatalf("%s outside of a window", step.Act)
+	}
+
 	want, recorded := recordedAs[step.Act]
 	if !recorded {
 		return
@@ -95,6 +99,10 @@ func anyInput(t *rapid.T) change.Input {
 		},
 		Record: change.Record{Sent: hash.Draw(t, "sent")},
 		Pass:   anyPass(t),
+	}
+
+	if yes.Draw(t, "asked") {
+		in.Asked = at.Draw(t, "asked since").Time
 	}
 
 	if yes.Draw(t, "a grant") {

@@ -105,29 +105,33 @@ func (in Input) rebooting() Step {
 }
 
 // rebootAgain repeats the request to a node that has not begun its reboot: the operator may have crashed before it sent
-// the request. That may be long ago, so the safety kernel is consulted again.
+// the request. That may be long ago, so the maintenance windows and the safety kernel are consulted again.
 func (in Input) rebootAgain(act Act) Step {
-	c, since := in.Record.Change, in.Now.Sub(in.Record.Intent.Since.Time)
-
-	switch {
+	switch c := in.Record.Change; {
 	case c == nil:
 		return in.again(Poll)
-	case in.goesDown() && since > in.Options.HealthTimeout:
+	case in.goesDown() && in.waited() > in.Options.HealthTimeout:
 		return in.hangs(in.Options.HealthTimeout)
-	case in.goesDown(), since <= RepeatReboot:
+	case in.goesDown(), in.Now.Sub(in.Record.Intent.Since.Time) <= RepeatReboot:
 		return in.again(Poll)
+	case !in.Options.Reboots && !in.reverts(): // as in withReboot
+		return in.outsideWindow()
 	}
 
+	return in.askAgain(act)
+}
+
+// askAgain repeats the request if the safety kernel permits it, unless the node was asked for long enough.
+func (in Input) askAgain(act Act) Step {
 	step, holds := in.gate()
 
-	switch asked := in.Pass.Unrecorded || in.Pass.Held != ""; {
-	case holds && !asked:
-		return step // ask first: what follows depends on whether there is a record
-	case in.Pass.Unrecorded && since <= in.Options.HealthTimeout:
+	switch consulted := in.Pass.Unrecorded || in.Pass.Held != ""; {
+	case holds && !consulted:
+		return step // consult it first: what follows depends on whether there is a record
+	case in.Pass.Unrecorded && in.waited() <= in.Options.HealthTimeout:
 		return in.hold(lostRecord) // it may still reboot
-	case !in.Pass.Unrecorded && since > in.Options.HealthTimeout:
-		return in.fail(fmt.Sprintf("%s was asked to reboot for the change of %s and has not done so for %s", in.Name,
-			FieldNames(c), in.Options.HealthTimeout))
+	case !in.Pass.Unrecorded && in.inVain():
+		return in.failAsked()
 	case holds:
 		return step
 	}
@@ -136,6 +140,39 @@ func (in Input) rebootAgain(act Act) Step {
 	step.Again = RepeatReboot
 
 	return step
+}
+
+// outsideWindow ends a request that the node has not followed when the maintenance window has closed: it is not
+// repeated. A request that was sent may still have its effect, so the record of the disruption stays for a while.
+func (in Input) outsideWindow() Step {
+	switch {
+	case in.inVain():
+		return in.failAsked()
+	case in.waited() <= in.Options.HealthTimeout:
+		return in.hold("the reboot was recorded and has not begun; it is not requested again, because no maintenance window " +
+			"is open")
+	}
+
+	return in.giveBack("waiting for a time in which reboots are allowed")
+}
+
+// waited returns for how long the node has been expected to reboot: since this process asked it first, or since the
+// reboot was recorded if it has not asked.
+func (in Input) waited() time.Duration {
+	if !in.Asked.IsZero() {
+		return in.Now.Sub(in.Asked)
+	}
+
+	return in.Now.Sub(in.Record.Intent.Since.Time)
+}
+
+// inVain reports whether the node was asked to reboot, and had its time to do so. A request that is on record only, by
+// an operator that was away since, may never have been sent.
+func (in Input) inVain() bool { return !in.Asked.IsZero() && in.waited() >= in.Options.HealthTimeout }
+
+func (in Input) failAsked() Step {
+	return in.fail(fmt.Sprintf("%s was asked to reboot for the change of %s and has not done so for %s", in.Name,
+		FieldNames(in.Record.Change), in.Options.HealthTimeout))
 }
 
 // goesDown reports whether a node that was asked to reboot, and has not, has begun to go down. One that does not become

@@ -259,14 +259,13 @@ func (in Input) failTalos(message string) Step {
 // upgradeAgain repeats the call to a node that has not begun its legacy upgrade: it may have refused. One that has
 // begun drains, installs and reboots by itself.
 func (in Input) upgradeAgain() Step {
-	c, since := in.Record.Change, in.Now.Sub(in.Record.Intent.Since.Time)
-	begun := in.Stage != StageRunning
+	c, waited, begun := in.Record.Change, in.waited(), in.Stage != StageRunning
 
 	switch {
-	case !begun && since >= in.Options.HealthTimeout:
+	case !begun && in.inVain():
 		return in.failTalos(fmt.Sprintf("%s was asked to upgrade to %s and has not rebooted for %s: it is %s%s", in.Name,
-			c.Image, since.Truncate(time.Second), in.Stage, After(": ", c.Message)))
-	case since >= in.Options.HealthTimeout+LegacyTime: // it has begun: the first case is for a node that has not
+			c.Image, waited.Truncate(time.Second), in.Stage, After(": ", c.Message)))
+	case begun && waited >= in.Options.HealthTimeout+LegacyTime:
 		return in.hangs(in.Options.HealthTimeout + LegacyTime)
 	case begun:
 		return in.hold("it is " + in.Stage)
