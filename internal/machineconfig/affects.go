@@ -13,9 +13,11 @@ import (
 )
 
 var (
-	// Fields of the main document that decide whether the operator reaches a node: its addresses and the certificates of
-	// its API.
-	connectionFields = []string{"machine.network", "machine.certSANs", "machine.ca", "machine.acceptedCAs"}
+	// Fields of the main document that decide whether the operator reaches a node: its addresses, the certificates of its
+	// API, and where it finds the other nodes, which KubeSpan routes to.
+	connectionFields = []string{
+		"machine.network", "machine.certSANs", "machine.ca", "machine.acceptedCAs", "cluster.discovery",
+	}
 	// The kernel's settings of IP belong to them: one of them turns IPv6 off.
 	connectionSysctls = []string{"net.ipv4.", "net.ipv6.", "net/ipv4/", "net/ipv6/"}
 	// Network documents that cannot cut a node off.
@@ -23,8 +25,8 @@ var (
 )
 
 // AffectsConnection lists the changed fields that can cut a node off the operator: addresses, links, routes, firewall
-// rules, names, and the certificates of the Talos API. Such a change has to be tried before it is kept. Documents of a
-// kind that the machinery library does not know may be anything, so they are in the list too.
+// rules, names, discovery, and the certificates of the Talos API. Such a change has to be tried before it is kept.
+// Documents of a kind that the machinery library does not know may be anything, so they are in the list too.
 func AffectsConnection(changes []Change) []string {
 	var out []string
 

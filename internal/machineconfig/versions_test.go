@@ -412,15 +412,16 @@ func TestAffectsConnection(t *testing.T) {
 	doc := func(id string) machineconfig.Change { return machineconfig.Change{Document: id, Path: "a.b"} }
 
 	affects := map[string]machineconfig.Change{
-		"machine.network.interfaces[0].mtu":                 main("machine.network.interfaces[0].mtu"),
-		"machine.network.hostname":                          main("machine.network.hostname"),
-		"machine.certSANs[1]":                               main("machine.certSANs[1]"),
-		"machine.ca.crt":                                    main("machine.ca.crt"),
-		"machine.acceptedCAs[0].crt":                        main("machine.acceptedCAs[0].crt"),
-		`machine.sysctls["net.ipv6.conf.all.disable_ipv6"]`: main(`machine.sysctls["net.ipv6.conf.all.disable_ipv6"]`),
-		"machine":                main(""),
-		"LinkConfig/eth0":        {Document: "LinkConfig/eth0", New: "added"},
-		"TimeMachineConfig: a.b": doc("TimeMachineConfig"),
+		"machine.network.interfaces[0].mtu":                    main("machine.network.interfaces[0].mtu"),
+		"machine.network.hostname":                             main("machine.network.hostname"),
+		"machine.certSANs[1]":                                  main("machine.certSANs[1]"),
+		"machine.ca.crt":                                       main("machine.ca.crt"),
+		"machine.acceptedCAs[0].crt":                           main("machine.acceptedCAs[0].crt"),
+		`machine.sysctls["net.ipv6.conf.all.disable_ipv6"]`:    main(`machine.sysctls["net.ipv6.conf.all.disable_ipv6"]`),
+		"cluster.discovery.enabled":                            main("cluster.discovery.enabled"),
+		"machine":                                              main(""),
+		"LinkConfig/eth0":                                      {Document: "LinkConfig/eth0", New: "added"},
+		"TimeMachineConfig: a.b":                               doc("TimeMachineConfig"),
 		"NetworkRuleConfig/kubelet-ingress: ingress[0].subnet": {Document: "NetworkRuleConfig/kubelet-ingress", Path: "ingress[0].subnet"},
 		"NetworkDefaultActionConfig: ingress":                  {Document: "NetworkDefaultActionConfig", Path: "ingress"},
 	}

@@ -149,8 +149,8 @@ func (in Input) outsideWindow() Step {
 	case in.inVain():
 		return in.failAsked()
 	case in.waited() <= in.Options.HealthTimeout:
-		return in.hold("the reboot was recorded and has not begun; it is not requested again, because no maintenance window " +
-			"is open")
+		return in.hold("the reboot was recorded and has not begun; it is not requested again, because no maintenance " +
+			"window is open")
 	}
 
 	return in.giveBack("waiting for a time in which reboots are allowed")
