@@ -264,6 +264,11 @@ type MachineChange struct {
 	// at the next boot, whatever causes it.
 	// +optional
 	Staged bool `json:"staged,omitempty"`
+	// installedBoot is the boot ID in which the installer of the change has ended: in that boot it need not run again, for
+	// example because the maintenance window closed before the reboot. Kind Talos only.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	InstalledBoot string `json:"installedBoot,omitempty"`
 	// replaces is what the node ran when the installer was started. It becomes previousSystem once the node has booted what
 	// replaces it. Kind Talos only.
 	// +optional

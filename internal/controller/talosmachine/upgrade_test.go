@@ -461,7 +461,8 @@ func TestUpgradeWaits(t *testing.T) {
 	}
 }
 
-// TestUpgradeWindow: an upgrade whose window closes while the installer runs reboots nothing before the next one opens.
+// TestUpgradeWindow: an upgrade whose window closes while the installer runs reboots nothing before the next one opens, in
+// which nothing is installed again.
 func TestUpgradeWindow(t *testing.T) {
 	e := found(t, 1, 1)
 	boot := e.boots("w-0")
@@ -499,6 +500,11 @@ func TestUpgradeWindow(t *testing.T) {
 	})
 	if n := e.nodes["w-0"].Faults().Calls("Reboot"); n != 1 || m.Status.TalosVersion != newer || e.cordoned("w-0") {
 		t.Errorf("%d reboots, cordoned: %t: %s", n, e.cordoned("w-0"), show(m))
+	}
+
+	// It was installed in the first window, and boots next since then.
+	if n := e.nodes["w-0"].Faults().Calls("Upgrade"); n != 1 {
+		t.Errorf("installed %d times", n)
 	}
 }
 

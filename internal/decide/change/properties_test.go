@@ -131,7 +131,8 @@ func anyInput(t *rapid.T) change.Input {
 			}).Draw(t, "phase"),
 			Reboot: yes.Draw(t, "reboot"), Drain: yes.Draw(t, "drain"), Try: yes.Draw(t, "try"), Etcd: yes.Draw(t, "etcd"),
 			Staged: yes.Draw(t, "staged"), Booted: yes.Draw(t, "booted"), RollbackBoot: boot.Draw(t, "rollback boot"),
-			LostPhase: rapid.SampledFrom([]string{"", string(v1alpha1.ChangeDraining), string(v1alpha1.ChangeRebooting), "?"}).Draw(t, "lost"),
+			InstalledBoot: boot.Draw(t, "installed boot"),
+			LostPhase:     rapid.SampledFrom([]string{"", string(v1alpha1.ChangeDraining), string(v1alpha1.ChangeRebooting), "?"}).Draw(t, "lost"),
 		}
 
 		if yes.Draw(t, "unfit") {

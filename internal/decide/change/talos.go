@@ -22,6 +22,10 @@ func DescribeTalos(in Input, image, oldImage string, fields []v1alpha1.FieldChan
 		if in.stillReplaces(was) {
 			c.Replaces = was.Replaces
 		}
+
+		if c.Staged && c.Image == was.Image && c.Target == was.Target {
+			c.InstalledBoot = was.InstalledBoot
+		}
 	}
 
 	c.ID = in.id(c)
@@ -166,8 +170,12 @@ func (in Input) install() Step {
 		return in.holdOr(Drain)
 	}
 
+	if in.Pass.Installed {
+		c.InstalledBoot = in.BootID
+	}
+
 	// An installer that has begun is not interrupted; the reboot is permitted anew.
-	if step, holds := in.gate(); holds && (!begun || in.Pass.Installed) {
+	if step, holds := in.gate(); holds && (!begun || in.installed()) {
 		return step
 	}
 
@@ -178,23 +186,34 @@ func (in Input) install() Step {
 	}
 
 	switch {
-	case !in.Pass.Installed && in.Pass.Held != "":
+	case !in.installed() && in.Pass.Held != "":
 		return in.hold(in.Pass.Held)
-	case !in.Pass.Installed:
-		if !begun {
-			in.phase(v1alpha1.ChangeApplying, "installing "+c.Image)
-		}
-
-		in.intend(v1alpha1.StepInstall, in.BootID, 0)
-		in.replace()
-		c.Staged = true
-
-		return in.do(Install)
+	case !in.installed():
+		return in.runInstaller()
 	case !in.Options.Reboots: // the window has closed meanwhile
 		return in.giveBack(c.Image + " is installed and boots next: waiting for a time in which reboots are allowed")
 	}
 
 	return in.bootInto(Reboot, 0)
+}
+
+// installed reports whether the installer has ended in this boot, in which nothing else was installed since: its system
+// boots next. An installer writes to the disk for minutes, so it does not run again in each window that is too short.
+func (in Input) installed() bool {
+	return in.Pass.Installed || in.BootID != "" && in.Record.Change.InstalledBoot == in.BootID
+}
+
+func (in Input) runInstaller() Step {
+	c := in.Record.Change
+	if !in.installing() {
+		in.phase(v1alpha1.ChangeApplying, "installing "+c.Image)
+	}
+
+	in.intend(v1alpha1.StepInstall, in.BootID, 0)
+	in.replace()
+	c.Staged = true
+
+	return in.do(Install)
 }
 
 // replace records what the installer is about to replace. Whether it does is known once the node has booted what it has
@@ -334,6 +353,7 @@ func (in Input) withdrawTalos() Step {
 	case c.Staged && !in.Pass.Uninstalled:
 		in.phase(v1alpha1.ChangeApplying, "installing "+c.OldImage+" again")
 		in.intend(v1alpha1.StepInstall, in.BootID, 0)
+		c.InstalledBoot = "" // desired again, it is installed again
 
 		return in.do(Uninstall)
 	case MayBeDrained(c) && !in.Pass.Uncordoned:

@@ -31,6 +31,10 @@ func unbooted(in *change.Input)  { in.Grant.Reboot = false }
 func legacy(in *change.Input)    { in.Legacy = true }
 func sending(in *change.Input)   { in.Stage = "upgrading" }
 func refusing(in *change.Input)  { in.Record.Change.Message = "two members" }
+func inThisBoot(in *change.Input) {
+	in.Record.Change.InstalledBoot = in.BootID
+}
+
 func bootedAnew(in *change.Input) {
 	in.BootID = "next"
 }
@@ -123,6 +127,10 @@ func TestNextTalos(t *testing.T) {
 		"etcd: it installs":       {upgraded(etcd, installed, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second)), change.Install, v1alpha1.ChangeApplying, "Install", ""},
 		"installed, ask again":    {upgraded(etcd, installed, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second), pass(change.Pass{Installed: true})), change.Permit, v1alpha1.ChangeApplying, "Install", ""},
 		"installed, window shut":  {upgraded(closed, installed, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second), pass(change.Pass{Drained: true, Installed: true})), change.Uncordon, v1alpha1.ChangeApplying, "Install", ""},
+		"window open, installed":  {upgraded(installed, inThisBoot, phase(v1alpha1.ChangeDraining, time.Second), pass(drained)), change.Reboot, v1alpha1.ChangeRebooting, "Reboot", ""},
+		"booted since installed":  {upgraded(installed, inThisBoot, bootedAnew, phase(v1alpha1.ChangeDraining, time.Second), pass(drained)), change.Install, v1alpha1.ChangeApplying, "Install", ""},
+		"installed, drain first":  {upgraded(installed, inThisBoot, phase(v1alpha1.ChangeAwaitingReboot, time.Second)), change.Drain, v1alpha1.ChangeDraining, "", ""},
+		"installed, ask first":    {upgraded(etcd, installed, inThisBoot, phase(v1alpha1.ChangeDraining, time.Second), pass(drained)), change.Permit, v1alpha1.ChangeDraining, "", ""},
 		"window shut, released":   {upgraded(closed, installed, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second), pass(change.Pass{Drained: true, Installed: true, Uncordoned: true})), change.None, v1alpha1.ChangeAwaitingReboot, "", "boots next"},
 		"the installer fails":     {upgraded(installed, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second), pass(broken)), change.Uncordon, v1alpha1.ChangeApplying, "Install", ""},
 		"the installer failed":    {upgraded(installed, intent("Install", time.Second), phase(v1alpha1.ChangeApplying, time.Second), pass(change.Pass{Failed: "exit code 1", Uncordoned: true})), change.None, v1alpha1.ChangeFailed, "", "exit code 1"},
@@ -293,8 +301,10 @@ type machine struct {
 	fails         bool   // an installer fails
 	worked        string // what it was healthy with after its last upgrade
 	previous      *v1alpha1.PreviousSystem
-	legacy        bool // it installs and reboots by one call
-	retry         bool // a user asks for it
+	legacy        bool   // it installs and reboots by one call
+	retry         bool   // a user asks for it
+	shut          bool   // no maintenance window is open
+	done          string // what an installer has installed in this boot
 }
 
 // TestTalosHistories: whatever happens in between, a machine is rebooted for an upgrade only when it is permitted, only
@@ -315,10 +325,11 @@ func TestTalosHistories(t *testing.T) {
 			"change mind": func(*rapid.T) { m.want, m.rolledBack = map[string]string{"a": "b", "b": "a"}[m.want], false },
 			"registry":    func(*rapid.T) { m.missing = !m.missing },
 			"installer":   func(*rapid.T) { m.fails = !m.fails },
+			"window":      func(*rapid.T) { m.shut = !m.shut },
 			"wait":        func(*rapid.T) { m.now = m.now.Add(time.Minute) },
 		})
 
-		m.deny, m.crowded, m.missing, m.fails = false, false, false, false
+		m.deny, m.crowded, m.missing, m.fails, m.shut = false, false, false, false, false
 		m.retry = m.record.Change != nil && m.record.Change.Phase == v1alpha1.ChangeFailed && !m.broken && !m.brief
 		for range 40 {
 			m.now = m.now.Add(time.Minute)
@@ -337,7 +348,7 @@ func (m *machine) restart() {
 		m.boots = "a" // the boot loader falls back
 	}
 
-	m.runs, m.busy = m.boots, 0
+	m.runs, m.busy, m.done = m.boots, 0, ""
 }
 
 // fallBack boots the system of before, in the middle of what is desired. One that a power cut has booted, and that fell
@@ -358,7 +369,7 @@ func (m *machine) input() change.Input {
 	in := change.Input{
 		Now: m.now, Name: "node", Key: "k", ControlPlane: true, Live: m.runs, Want: m.want, BootID: fmt.Sprint(m.boot),
 		Stage: change.StageRunning, Ready: true, Record: m.record, Equal: m.runs == m.want, Retry: m.retry,
-		Options: change.Options{HealthTimeout: health, TryTimeout: try, Drains: true, Reboots: true},
+		Options: change.Options{HealthTimeout: health, TryTimeout: try, Drains: true, Reboots: !m.shut},
 		Legacy:  m.legacy, Runs: v1alpha1.PreviousSystem{TalosVersion: m.runs},
 	}
 
@@ -474,9 +485,50 @@ func (m *machine) install(act change.Act, done *change.Pass) {
 	case m.fails:
 		done.Failed = "exit code 1"
 	case act == change.Install:
+		if m.done == m.record.Change.Target {
+			m.Fatalf("installed %s again, which boots next", m.done)
+		}
+
 		m.boots, done.Installed = m.record.Change.Target, true
 	default:
 		m.boots, done.Uninstalled = m.record.Change.Base, true
+	}
+
+	if !m.fails {
+		m.done = m.boots
+	}
+}
+
+// TestInstalledBoot: what an installer has installed is on record for its boot, until something else is installed.
+func TestInstalledBoot(t *testing.T) {
+	applying := phase(v1alpha1.ChangeApplying, time.Second)
+	boot := planned().BootID
+
+	shut := change.NextTalos(upgraded(closed, installed, applying, intent("Install", time.Second),
+		pass(change.Pass{Installed: true, Uncordoned: true})))
+	if got := shut.Before.Change; got.Phase != v1alpha1.ChangeAwaitingReboot || got.InstalledBoot != boot {
+		t.Errorf("a window closes: %+v", got)
+	}
+
+	// The machine may be asked for the old one and, before that is known to be done, for the new one again.
+	back := change.NextTalos(upgraded(unwanted, installed, inThisBoot))
+	if got := back.Before.Change; back.Act != change.Uninstall || got.InstalledBoot != "" {
+		t.Errorf("no longer desired: %s, %+v", back.Act, got)
+	}
+
+	for name, c := range map[string]struct {
+		image string
+		edit  func(*change.Input)
+		want  string
+	}{
+		"the same":             {"installer:b", installed, boot},
+		"another image":        {"elsewhere:b", installed, ""},
+		"another system":       {"installer:b", func(in *change.Input) { installed(in); in.Want = "c" }, ""},
+		"nothing is installed": {"installer:b", func(*change.Input) {}, ""},
+	} {
+		if got := change.DescribeTalos(upgraded(inThisBoot, c.edit), c.image, "installer:a", nil).Change; got.InstalledBoot != c.want {
+			t.Errorf("%s: %q, want %q", name, got.InstalledBoot, c.want)
+		}
 	}
 }
 
