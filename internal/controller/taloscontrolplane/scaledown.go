@@ -12,6 +12,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
+	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
@@ -31,6 +32,12 @@ func (r *Reconciler) scaleDown(ctx context.Context, s *scope) (ctrl.Result, erro
 		// The removal of the other machines must not wait until this one is resumed.
 		if r.isHeld(ctx, s, name) {
 			s.scaling = "the removal of " + name + " is paused"
+
+			continue
+		}
+
+		if held := rollout.HoldRemoval(s.machines, name); held != "" {
+			s.scaling = name + ": " + held
 
 			continue
 		}

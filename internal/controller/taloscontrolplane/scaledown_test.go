@@ -93,6 +93,53 @@ func TestScaleDownOrder(t *testing.T) {
 	e.Condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonScalingDown, "cp-1 is being taken out")
 }
 
+// TestScaleDownWaitsForChanges: no machine is taken out while another one is being changed, although that takes no lock.
+func TestScaleDownWaitsForChanges(t *testing.T) {
+	e := newEnv(t)
+	cp, _ := e.running(3)
+
+	e.ready("cp-0", "cp-1", "cp-2")
+
+	changes := func(phase v1alpha1.ChangePhase) {
+		m := &v1alpha1.TalosMachine{}
+		e.Get(m, "cp-0")
+
+		m.Status.Change = nil
+		if phase != "" {
+			m.Status.Change = &v1alpha1.MachineChange{
+				ID: "0123456789abcdef", Target: "b", Base: "a", Cause: v1alpha1.CauseSpec, Phase: phase,
+				Since: metav1.NewTime(e.Clock.Now()),
+			}
+		}
+
+		e.UpdateStatus(m)
+	}
+
+	changes(v1alpha1.ChangeSettling)
+	e.shrink(cp, "cp-0")
+
+	for range 2 {
+		e.after(time.Minute, cp)
+	}
+
+	if got := e.going(); len(got) > 0 {
+		t.Errorf("%v are being taken out", got)
+	}
+
+	e.Condition(cp, v1alpha1.ConditionUpToDate, metav1.ConditionFalse, v1alpha1.ReasonScalingDown,
+		": waiting for cp-0, which is being changed")
+
+	changes("")
+
+	for range 2 {
+		e.after(time.Minute, cp)
+	}
+
+	if got := e.going(); !slices.Equal(got, []string{"cp-2"}) {
+		t.Errorf("%v are being taken out", got)
+	}
+}
+
 // TestPausedRemoval: a paused machine is not removed, and does not block the others.
 func TestPausedRemoval(t *testing.T) {
 	e := newEnv(t)
