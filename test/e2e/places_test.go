@@ -15,7 +15,7 @@ var places = map[bool]*queue{modelledWorld: {free: 4}, realWorld: {free: 3}}
 // longest are the tests that take longest. They are begun before others that wait, so that none of them runs alone in the
 // end.
 var longest = []string{
-	"TestScale", "TestRemediation", "TestStaleMember", "TestTotalLoss", "TestLife", "TestConfigRollout",
+	"TestScale", "TestRemediation", "TestStaleMember", "TestTotalLoss", "TestLife", "TestDiscoveryAndKubeSpan", "TestConfigRollout",
 	"TestMoveBetweenManagementPlanes", "TestTriedChange", "TestFullCluster", "TestFirewall", "TestAliveIsNotReplaced", "TestNodesComeBackOtherwise", "TestImport",
 	"TestUpgradeOfEverything", "TestUpgradeThatDoesNotBoot", "TestUpgradeOfTalos", "TestOperatorIsUpdated", "TestReplaceByHand",
 	"TestDeadlocksOfMembers", "TestLostWhileShrinking", "TestShards", "TestShardsBackUp", "TestRestore", "TestLostEphemeral", "TestLeaderIsKilled",
