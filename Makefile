@@ -178,10 +178,10 @@ WATCHED := ^(TestBootstrapOnce|TestOneAtATime|TestStaleNode|TestTry|TestStaged|T
 TestHostileChild|TestStore|TestProtection|TestRelease|TestBackupList|TestExport|TestProgressLines|TestTeller|TestMemo|TestLeaderChangeMidStream|TestDeletionInTheMiddle)$$
 # Packages are begun in this order. The scenarios wait most of the time, so they run beside the lab, which does, too; what
 # takes long then comes before what does not, so that no processor waits for the last one.
-OTHERS := ./test/... ./lab/... $(SOME) ./api/... ./cmd/... ./config/... ./examples/... ./hack/... ./internal/app/... \
+OTHERS := ./test/... ./lab/... ./internal/cli/talconfig/... $(SOME) ./api/... ./cmd/... ./config/... ./examples/... ./hack/... ./internal/app/... \
   ./internal/backup/child/... ./internal/backup/raise/... ./internal/backup/retention/... ./internal/backup/scratch/... \
   ./internal/backup/signature/... \
-  ./internal/check/... ./internal/cli/talconfig/... ./internal/cli/access ./internal/cli/backup ./internal/cli/change ./internal/cli/exit \
+  ./internal/check/... ./internal/cli/access ./internal/cli/backup ./internal/cli/change ./internal/cli/exit \
   ./internal/cli/importer ./internal/cli/machine ./internal/cli/relocate ./internal/cli/session ./internal/cli/upgrade \
   ./internal/clusterimport/... ./internal/configstore/... ./internal/condition/... ./internal/endpoint/... \
   ./internal/controller/kubernetescluster/... \

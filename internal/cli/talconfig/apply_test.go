@@ -180,6 +180,8 @@ func (r *running) followIn(ctx context.Context, out *hook, words ...string) erro
 // TestApply: nodes are changed one at a time, after a look, a confirmation and with a healthy etcd alone; what a failure
 // leaves is done by the next run.
 func TestApply(t *testing.T) {
+	t.Parallel()
+
 	r := newRunning(t, 0)
 	words := []string{"apply", "-c", "FOLDER/talconfig.yaml"}
 	before := r.mutating()
@@ -237,7 +239,7 @@ func (r *running) interrupt(words []string) {
 		lost.Partition(true)
 	}}
 
-	err := r.follow(out, append(words, "--yes", "--timeout", "12s")...)
+	err := r.follow(out, append(words, "--yes", "--timeout", "20s")...)
 	if err == nil || !strings.Contains(err.Error(), "1 of 3 nodes were changed, and no other one is") ||
 		strings.Count(out.String(), "no reboot, is tried first") != 3 {
 		r.t.Errorf("a node was lost: %v\n%s", err, out.String())

@@ -52,6 +52,8 @@ func (f *fresh) exchange(a, b string) {
 // TestBootstrap: etcd is bootstrapped on one node, once all control planes have reported that they have no etcd data. The
 // node is recorded before it is asked, and no run asks another one.
 func TestBootstrap(t *testing.T) {
+	t.Parallel()
+
 	f := newFresh(t, "w-1")
 	words := with(applyFirst, "--bootstrap", "--wipe", "w-1", "-o", "FOLDER/out")
 
@@ -176,7 +178,7 @@ func (f *fresh) unreachable(words []string) {
 		}
 	}}
 
-	err := f.follow(out, append(slices.Clone(words), "--timeout", "12s")...)
+	err := f.follow(out, append(slices.Clone(words), "--timeout", "20s")...)
 	if err == nil || !strings.Contains(err.Error(), "etcd is not bootstrapped: waiting for cp-3 to respond") {
 		f.t.Errorf("a control plane is unreachable: %v\n%s", err, out)
 	}
@@ -219,6 +221,8 @@ func (f *fresh) lost(words []string) {
 // TestCorrectedFirstConfig: before etcd is bootstrapped, a control plane whose first config was wrong gets the right one.
 // No etcd is waited for that does not exist, and no pods are moved by an API server that does not run.
 func TestCorrectedFirstConfig(t *testing.T) {
+	t.Parallel()
+
 	f := newFresh(t, "w-1")
 	words := with(applyFirst, "--bootstrap", "--wipe", "w-1", "-o", "FOLDER/out")
 

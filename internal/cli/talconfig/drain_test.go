@@ -148,6 +148,8 @@ func with(words []string, more ...string) []string { return slices.Concat(words,
 // TestApplyDrains: pods leave a node before it reboots, and return once it is healthy. What another client has cordoned
 // stays cordoned, and what an earlier run has cordoned does not.
 func TestApplyDrains(t *testing.T) {
+	t.Parallel()
+
 	b := newBusy(t)
 
 	byHand := []byte(`{"spec":{"unschedulable":true}}`)
@@ -477,7 +479,7 @@ func (b *busy) lostMeanwhile() {
 	}}
 
 	if b.reboot(func() {
-		err := b.follow(out, slices.Concat(applyWorker, force, []string{"--timeout", "12s"})...)
+		err := b.follow(out, slices.Concat(applyWorker, force, []string{"--timeout", "20s"})...)
 		if err == nil || !strings.Contains(err.Error(), "it may not be changed now") ||
 			!strings.Contains(err.Error(), "cp-3 is unreachable") || strings.Contains(err.Error(), "cp-1") {
 			b.t.Errorf("etcd is degraded: %v, %s", err, out)

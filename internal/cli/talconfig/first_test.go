@@ -150,6 +150,8 @@ var applyFirst = []string{"apply", "-c", "FOLDER/talconfig.yaml", "--yes", "--fi
 // TestFirstConfig: machines in maintenance mode get their first config where the user says so, one at a time, on a disk
 // that holds nothing or that the user names, and only those machines that the plan shows.
 func TestFirstConfig(t *testing.T) {
+	t.Parallel()
+
 	f := newFresh(t, "w-1")
 	wiped := with(applyFirst, "--wipe", "w-1")
 

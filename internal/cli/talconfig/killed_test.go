@@ -98,6 +98,8 @@ func (f *fresh) attempt(program string, words []string, k *killer) (bool, error)
 // TestKilled: a fleet of three control planes and two workers gets from maintenance mode to a healthy cluster, with a
 // command that is killed at random moments and run again. etcd is bootstrapped once, on one node.
 func TestKilled(t *testing.T) {
+	t.Parallel()
+
 	program, remove, err := operator.Binary()
 	if err != nil {
 		t.Fatal(err)
