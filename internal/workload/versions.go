@@ -59,6 +59,24 @@ func (c *Cluster) Lags(ctx context.Context, ref NodeRef, want Images) (string, e
 	return "", nil
 }
 
+// BootLag says what the Node of a machine that has booted waits for; empty for nothing, or if it has none. A Node stays
+// Ready for the node-monitor-grace-period of its cluster, 40 seconds and more, after its kubelet has ended, so what it
+// says before its kubelet has reported anew is of the boot before. Talos reports the same Node as its nodeReady.
+func (c *Cluster) BootLag(ctx context.Context, ref NodeRef) (string, error) {
+	n, err := c.node(ctx, ref)
+
+	switch {
+	case err != nil || n == nil || ref.BootID == "":
+		return "", err
+	case !ref.is(n):
+		return "its kubelet to report since the boot", nil
+	case !clusterNode(n).Ready:
+		return "its Node to be ready", nil
+	}
+
+	return "", nil
+}
+
 // kubeletLags compares the version that a kubelet reports. Its build may have a name, such as v1.36.2-acme.
 func kubeletLags(n *corev1.Node, version string) string {
 	runs := n.Status.NodeInfo.KubeletVersion

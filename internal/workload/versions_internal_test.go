@@ -53,3 +53,36 @@ func TestLags(t *testing.T) {
 		}
 	}
 }
+
+// TestBootLag: what a Node says counts once its kubelet has reported since the boot.
+func TestBootLag(t *testing.T) {
+	node := func(boot, uuid string, ready corev1.ConditionStatus) []runtime.Object {
+		return []runtime.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{
+			NodeInfo:   corev1.NodeSystemInfo{BootID: boot, SystemUUID: uuid},
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}},
+		}}}
+	}
+
+	const yes, no = corev1.ConditionTrue, corev1.ConditionFalse
+
+	for name, c := range map[string]struct {
+		objects []runtime.Object
+		boot    string
+		lag     string
+	}{
+		"reported":           {node("B", "uuid", yes), "b", ""},
+		"of before":          {node("a", "uuid", yes), "b", "its kubelet to report since the boot"},
+		"of before, and not": {node("a", "uuid", no), "b", "its kubelet to report since the boot"},
+		"no kubelet yet":     {node("", "", yes), "b", "its kubelet to report since the boot"},
+		"it is not ready":    {node("b", "uuid", no), "b", "its Node to be ready"},
+		"another machine":    {node("a", "other", yes), "b", ""},
+		"not registered":     {nil, "b", ""},
+		"an unknown boot":    {node("a", "uuid", yes), "", ""},
+	} {
+		lag, err := (&Cluster{client: fake.NewClientset(c.objects...)}).BootLag(t.Context(),
+			NodeRef{Name: "n", UUID: "uuid", BootID: c.boot})
+		if err != nil || lag != c.lag {
+			t.Errorf("%s: %q, %v", name, lag, err)
+		}
+	}
+}

@@ -23,7 +23,7 @@ func (r *Reconciler) findLag(ctx context.Context, s *scope) (ctrl.Result, error)
 		return ctrl.Result{}, nil
 	}
 
-	if s.lagging = cmp.Or(r.lags(ctx, s), r.podLag(ctx, s)); s.lagging != "" {
+	if s.lagging = cmp.Or(r.lags(ctx, s), r.podLag(ctx, s), r.nodeLag(ctx, s)); s.lagging != "" {
 		return ctrl.Result{}, nil
 	}
 
@@ -33,6 +33,29 @@ func (r *Reconciler) findLag(ctx context.Context, s *scope) (ctrl.Result, error)
 	}
 
 	return ctrl.Result{}, err
+}
+
+// nodeLag says what the Node of a machine waits for that has rebooted for its change and reports itself as ready; empty
+// for nothing. Without an API that responds, the machine's own word counts, unless pods had to be evicted for the
+// change: then the API is waited for in any case, to make the node schedulable.
+func (r *Reconciler) nodeLag(ctx context.Context, s *scope) string {
+	c := s.machine.Status.Change
+	if c == nil || !c.Reboot || !s.runs(c) || s.facts.Stage != change.StageRunning || !s.facts.Ready {
+		return ""
+	}
+
+	var lag string
+
+	cluster, err := r.cluster(ctx, s)
+	if err == nil {
+		lag, err = cluster.BootLag(ctx, s.nodeRef())
+	}
+
+	if err != nil && c.Drain {
+		return notAsked(err)
+	}
+
+	return lag
 }
 
 // etcdLag says what the etcd member of a control-plane machine lacks that runs the Talos of its change; empty if

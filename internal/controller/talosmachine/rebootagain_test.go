@@ -1,14 +1,19 @@
 package talosmachine_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/test/wait"
 )
 
 // TestRebootIsPermittedAnew: a crash occurs between the record of a reboot and the call. Much later another member is
@@ -140,4 +145,55 @@ func (e *env) window(open time.Duration) {
 			Schedule: fmt.Sprintf("%d %d * * *", at.Minute(), at.Hour()), Duration: metav1.Duration{Duration: open},
 		}}
 	})
+}
+
+// TestNodeOfBefore: a Node that still says Ready since before the reboot is no proof of what has booted.
+func TestNodeOfBefore(t *testing.T) {
+	e := found(t, 1, 1)
+
+	e.patchAll(needsReboot)
+	e.planned("w-0")
+	e.grant("w-0", true)
+	e.until("w-0", "it has booted", in(v1alpha1.ChangeSettling))
+
+	boot := e.reports("w-0", "of before")
+
+	wait.For(t, "its kubelet is waited for", func(context.Context) error {
+		e.reports("w-0", "of before") // a kubelet that reports again undoes it
+
+		m, _, err := e.pass("w-0")
+		if err == nil && m.Status.Change == nil {
+			t.Fatal("the change is complete")
+		}
+
+		if err == nil && !strings.Contains(m.Status.Change.Message, "its kubelet to report since the boot") {
+			err = errors.New(show(m))
+		}
+
+		return err
+	})
+
+	e.reports("w-0", boot)
+	e.until("w-0", "it is changed", done)
+}
+
+// reports writes the boot ID that a kubelet reports into its Node, and returns the one of before.
+func (e *env) reports(name, boot string) string {
+	e.Helper()
+
+	nodes := e.api().CoreV1().Nodes()
+
+	n, err := nodes.Get(e.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		e.Fatal(err)
+	}
+
+	was := n.Status.NodeInfo.BootID
+	patch := fmt.Appendf(nil, `{"status":{"nodeInfo":{"bootID":%q}}}`, boot)
+
+	if _, err := nodes.Patch(e.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		e.Fatal(err)
+	}
+
+	return was
 }
