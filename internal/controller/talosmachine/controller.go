@@ -68,6 +68,8 @@ type Reconciler struct {
 	members group.Verdicts
 	// faults are what does not run, and may only need more time.
 	faults sightings
+	// known is since when machines are observed at all.
+	known sightings
 	// asked is since when machines were asked for the step that is recorded.
 	asked sightings
 	// networks are what nodes reported about their networks.
@@ -160,6 +162,7 @@ func (r *Reconciler) forgetAll(req ctrl.Request) {
 	r.Nodes.Drop(req.String())
 	r.looks.forget(req.String())
 	r.bare.forget(req.String())
+	r.known.forget(req.String())
 	r.asked.forget(req.String())
 	r.booted.forget(req.String())
 	r.unreported.forget(req.String())

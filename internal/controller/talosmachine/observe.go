@@ -22,6 +22,8 @@ const firstAnswerShare = 20
 // observe queries the live identity and state of the node. An unreachable node is no error of the reconciliation: the
 // status reports it, and the watch triggers a reconciliation when the node is back.
 func (r *Reconciler) observe(ctx context.Context, s *scope) (ctrl.Result, error) {
+	r.known.since(s.key().String(), r.Clock.Now())
+
 	if s.address == "" {
 		return ctrl.Result{}, nil
 	}

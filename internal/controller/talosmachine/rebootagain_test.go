@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -102,6 +103,27 @@ func TestAwayBeforeReboot(t *testing.T) {
 	if e.boots("w-0") == boot || e.cordoned("w-0") {
 		t.Errorf("cordoned: %t", e.cordoned("w-0"))
 	}
+}
+
+// TestAwayAndUnreachable: an operator that was away for longer than the change may take gives a machine its time anew that
+// it does not reach at first.
+func TestAwayAndUnreachable(t *testing.T) {
+	e := found(t, 1, 1)
+
+	e.recordsReboot("w-0")
+	e.nodes["w-0"].Partition(true)
+	e.restart()
+	e.sleep(2 * patience)
+
+	unreachable := func(m *v1alpha1.TalosMachine) bool {
+		return meta.IsStatusConditionFalse(m.Status.Conditions, v1alpha1.ConditionReachable)
+	}
+	if m := e.until("w-0", "it is unreachable", unreachable); failed(m) {
+		t.Errorf("it has failed at once: %s", show(m))
+	}
+
+	e.sleep(patience)
+	e.until("w-0", "it is abandoned", failed)
 }
 
 // TestWindowClosesBeforeReboot: a reboot that was recorded in a maintenance window, and did not begin, is not requested

@@ -13,13 +13,16 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// missPatience ends the change of a node that became unreachable during it and does not come back.
+// missPatience ends the change of a node that became unreachable during it and does not come back. How long it has been
+// away is known from the status. An operator that was away itself may fail to reach a machine for reasons of its own at
+// first, such as a client certificate that has expired meanwhile, so it gives each machine the time anew.
 func (r *Reconciler) missPatience(s *scope) {
-	if s.paused {
+	in := r.input(s)
+	if s.paused || in.Now.Sub(r.known.since(s.key().String(), in.Now)) < in.Options.HealthTimeout {
 		return
 	}
 
-	if step, ends := change.Silent(r.input(s), s.answer == talos.StateUnreachable, r.silence(s)); ends {
+	if step, ends := change.Silent(in, s.answer == talos.StateUnreachable, r.silence(s)); ends {
 		s.record(step.Before)
 		r.tell(s, step.Event)
 	}
