@@ -178,11 +178,19 @@ func TestNodeOfBefore(t *testing.T) {
 	e.grant("w-0", true)
 	e.until("w-0", "it has booted", in(v1alpha1.ChangeSettling))
 
-	boot := e.reports("w-0", "of before")
+	boot := e.boots("w-0")
+
+	wait.For(t, "its kubelet has reported", func(ctx context.Context) error {
+		n, err := e.api().CoreV1().Nodes().Get(ctx, "w-0", metav1.GetOptions{})
+		if err == nil && n.Status.NodeInfo.BootID != boot {
+			err = errors.New(n.Status.NodeInfo.BootID)
+		}
+
+		return err
+	})
+	e.reports("w-0", "of before")
 
 	wait.For(t, "its kubelet is waited for", func(context.Context) error {
-		e.reports("w-0", "of before") // a kubelet that reports again undoes it
-
 		m, _, err := e.pass("w-0")
 		if err == nil && m.Status.Change == nil {
 			t.Fatal("the change is complete")
@@ -199,23 +207,14 @@ func TestNodeOfBefore(t *testing.T) {
 	e.until("w-0", "it is changed", done)
 }
 
-// reports writes the boot ID that a kubelet reports into its Node, and returns the one of before.
-func (e *env) reports(name, boot string) string {
+// reports writes the boot ID that a kubelet reports into its Node.
+func (e *env) reports(name, boot string) {
 	e.Helper()
 
-	nodes := e.api().CoreV1().Nodes()
-
-	n, err := nodes.Get(e.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		e.Fatal(err)
-	}
-
-	was := n.Status.NodeInfo.BootID
 	patch := fmt.Appendf(nil, `{"status":{"nodeInfo":{"bootID":%q}}}`, boot)
 
-	if _, err := nodes.Patch(e.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := e.api().CoreV1().Nodes().Patch(e.Context(), name, types.MergePatchType, patch,
+		metav1.PatchOptions{}); err != nil {
 		e.Fatal(err)
 	}
-
-	return was
 }
