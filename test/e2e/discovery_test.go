@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 
@@ -97,6 +98,7 @@ func TestDiscoveryAndKubeSpan(t *testing.T) {
 	w.apply(clusterManifest("found", w.balance(1, 2, 3), []string{w.address(1), w.address(2), w.address(3)},
 		[]string{w.address(4)}))
 	w.running("found")
+	w.tryFor("found", 10*time.Minute) // it has to be confirmed in time, however busy the computer is
 	w.eventually("nothing is left to do", w.upToDate("found"))
 	w.deploy("found", 1, 1)
 
