@@ -8,6 +8,40 @@ type MachineNetwork struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Hostname string `json:"hostname,omitempty"`
+
+	SharedNetwork `json:",inline"`
+
+	// kubeSpanEndpoints are further endpoints of this machine that KubeSpan publishes, with their UDP ports, for example
+	// those of a NAT in front of it: 192.0.2.1:51820.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=64
+	// +kubebuilder:validation:items:Pattern=`^\P{C}*$`
+	KubeSpanEndpoints []string `json:"kubeSpanEndpoints,omitempty"`
+	// routingRules choose the routing table for packets. Talos 1.13 and later.
+	// +optional
+	// +listType=map
+	// +listMapKey=priority
+	// +kubebuilder:validation:MaxItems=64
+	RoutingRules []RoutingRule `json:"routingRules,omitempty"`
+	// blackholeRoutes drop packets to networks. Talos 1.13 and later.
+	// +optional
+	// +listType=map
+	// +listMapKey=network
+	// +kubebuilder:validation:MaxItems=64
+	BlackholeRoutes []BlackholeRoute `json:"blackholeRoutes,omitempty"`
+	// interfaces of the machine, with their addresses. As soon as one is listed for a cluster that was created with Talos
+	// 1.12 or later, Talos requests addresses by DHCP only on the interfaces that say so.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	Interfaces []NetworkInterface `json:"interfaces,omitempty"`
+}
+
+// SharedNetwork is the network configuration that machines have in common. A list of a machine replaces that of its
+// group, apart from hosts: there the addresses of a machine replace or join those of its group.
+type SharedNetwork struct {
 	// nameservers are the IP addresses of DNS servers.
 	// +optional
 	// +listType=atomic
@@ -41,32 +75,6 @@ type MachineNetwork struct {
 	// +listMapKey=address
 	// +kubebuilder:validation:MaxItems=64
 	Hosts []StaticHost `json:"hosts,omitempty"`
-	// kubeSpanEndpoints are further endpoints of this machine that KubeSpan publishes, with their UDP ports, for example
-	// those of a NAT in front of it: 192.0.2.1:51820.
-	// +optional
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:items:MaxLength=64
-	// +kubebuilder:validation:items:Pattern=`^\P{C}*$`
-	KubeSpanEndpoints []string `json:"kubeSpanEndpoints,omitempty"`
-	// routingRules choose the routing table for packets. Talos 1.13 and later.
-	// +optional
-	// +listType=map
-	// +listMapKey=priority
-	// +kubebuilder:validation:MaxItems=64
-	RoutingRules []RoutingRule `json:"routingRules,omitempty"`
-	// blackholeRoutes drop packets to networks. Talos 1.13 and later.
-	// +optional
-	// +listType=map
-	// +listMapKey=network
-	// +kubebuilder:validation:MaxItems=64
-	BlackholeRoutes []BlackholeRoute `json:"blackholeRoutes,omitempty"`
-	// interfaces of the machine, with their addresses. As soon as one is listed for a cluster that was created with Talos
-	// 1.12 or later, Talos requests addresses by DHCP only on the interfaces that say so.
-	// +optional
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=32
-	Interfaces []NetworkInterface `json:"interfaces,omitempty"`
 }
 
 // StaticHost is an IP address and its names.

@@ -170,11 +170,12 @@ const (
 	// ReasonResolversMissing: the machine has no DNS servers, and finds no registry, time server or discovery service by
 	// name.
 	//
-	// Next: set `network.nameservers`, or provide them by DHCP.
+	// Next: set `network.nameservers`, or `machineNetwork.nameservers` of its group, or provide them by DHCP.
 	ReasonResolversMissing = "ResolversMissing"
 	// ReasonResolversFailing: DNS servers do not respond to the machine; the message names them.
 	//
-	// Next: check that they run, and that the machine reaches their port; or correct `network.nameservers`.
+	// Next: check that they run, and that the machine reaches their port; or correct `network.nameservers` or
+	// `machineNetwork.nameservers`.
 	ReasonResolversFailing = "ResolversFailing"
 	// ReasonKubeSpanPeersDown: the machine has no tunnel of KubeSpan to reachable machines: none is up, and the last
 	// handshake is older than 275 seconds; the message names them, and `talos-operator network MACHINE` shows the endpoint

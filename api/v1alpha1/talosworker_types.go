@@ -27,6 +27,10 @@ type TalosWorkerSpec struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=32
 	Spares []MachineEntry `json:"spares,omitempty"`
+	// machineNetwork is the network configuration that the machines of the group share. What a machine has in
+	// network takes precedence.
+	// +optional
+	MachineNetwork *SharedNetwork `json:"machineNetwork,omitempty"`
 
 	GroupPolicy `json:",inline"`
 	NodeOptions `json:",inline"`

@@ -94,8 +94,8 @@ func fullInput(tb testing.TB, role machineconfig.Role) machineconfig.Input {
 	}
 	in.NodeTaints = []machineconfig.Taint{{Key: "example.org/gpu", Value: "a100", Effect: "NoSchedule"}}
 	in.Machine = v1alpha1.MachineNetwork{
-		Hostname:    "prod-cp-0",
-		Nameservers: []string{"10.0.0.2", "fd00::2"},
+		Hostname:      "prod-cp-0",
+		SharedNetwork: v1alpha1.SharedNetwork{Nameservers: []string{"10.0.0.2", "fd00::2"}},
 		Interfaces: []v1alpha1.NetworkInterface{
 			{
 				Name: "eth0", Addresses: []string{"10.0.0.11/24", "fd00::11/64"}, MTU: 9000,

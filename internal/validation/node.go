@@ -41,6 +41,11 @@ func IngressFirewall(at string, firewall *v1alpha1.IngressFirewall) Failures {
 	return failuresOf(netconfig.CheckFirewall(field.NewPath(at, netconfig.FirewallRoot), firewall), "correct the rule")
 }
 
+// SharedNetwork checks the network configuration that machines have in common. path is that of the field; n may be nil.
+func SharedNetwork(path string, n *v1alpha1.SharedNetwork) Failures {
+	return failuresOf(netconfig.CheckShared(field.NewPath(path), n), "correct the field")
+}
+
 // ClusterNetwork checks how the machines of a cluster find and reach each other. at is the path of the object that has
 // the fields.
 func ClusterNetwork(at string, cluster netconfig.Cluster) Failures {

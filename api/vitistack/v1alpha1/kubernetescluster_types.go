@@ -141,6 +141,10 @@ type MachineTalosConfig struct {
 	// registries configure where images are pulled from.
 	// +optional
 	Registries *talosv1alpha1.Registries `json:"registries,omitempty"`
+	// network is the network configuration that all machines of the cluster share. What a machine template has in network
+	// takes precedence.
+	// +optional
+	Network *talosv1alpha1.SharedNetwork `json:"network,omitempty"`
 }
 
 // ControlPlaneEndpoint is the endpoint of the Kubernetes API.

@@ -211,7 +211,7 @@ func (t topology) controlPlane() *v1alpha1.TalosControlPlane {
 		cp.Spec.ClusterConfigPatches, cp.Spec.ClusterConfigPatchesFrom = c.ConfigPatches, c.ConfigPatchesFrom
 
 		if c.Machine != nil {
-			cp.Spec.CertSANs = c.Machine.CertSANs
+			cp.Spec.CertSANs, cp.Spec.MachineNetwork = c.Machine.CertSANs, c.Machine.Network
 		}
 
 		if c.Cluster != nil {
@@ -256,6 +256,10 @@ func (t topology) workers() []*v1alpha1.TalosWorker {
 				Machines:        entries(active),
 				Spares:          t.spares(idle),
 			},
+		}
+
+		if c := t.cluster.Spec.TalosConfig; c != nil && c.Machine != nil {
+			w.Spec.MachineNetwork = c.Machine.Network
 		}
 
 		out = append(out, w)

@@ -127,6 +127,7 @@ spec:
           - {registry: docker.io, endpoints: ["https://mirror.example.org"]}
         config:
           - {host: mirror.example.org, auth: {identityTokenFrom: {name: registry, key: token}}}
+      network: {nameservers: [10.0.0.2], timeServers: [ntp.example.org]}
     cluster:
       allowSchedulingOnControlPlanes: true
       network: {cni: {name: none}}
@@ -151,6 +152,12 @@ spec:
 
 	if s := plane.Spec; s.KubeSpan == nil || s.KubeSpan.MTU != 1400 || s.Discovery == nil || s.Discovery.Registries == nil {
 		t.Errorf("the control plane has KubeSpan %+v and discovery %+v", s.KubeSpan, s.Discovery)
+	}
+
+	for _, n := range []*v1alpha1.SharedNetwork{plane.Spec.MachineNetwork, web.Spec.MachineNetwork} {
+		if n == nil || len(n.Nameservers) != 1 || len(n.TimeServers) != 1 {
+			t.Errorf("the machines of a group share %+v", n)
+		}
 	}
 
 	if k := plane.Spec.KubePrism; k == nil || k.Port != 7446 {

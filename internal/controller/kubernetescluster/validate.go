@@ -170,6 +170,7 @@ func (t topology) material(now time.Time) validation.Failures {
 
 	out = append(out, validation.CertSANs("spec.talosConfig.machine.certSANs", c.Machine.CertSANs)...)
 	out = append(out, validation.Registries("spec.talosConfig.machine", c.Machine.Registries)...)
+	out = append(out, validation.SharedNetwork("spec.talosConfig.machine.network", c.Machine.Network)...)
 
 	if k := c.Machine.Kubelet; k != nil {
 		out = append(out, validation.KubeletImage("spec.talosConfig.machine.kubelet.image", k.Image,

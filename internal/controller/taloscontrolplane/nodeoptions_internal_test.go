@@ -27,7 +27,8 @@ func TestNodeOptionsOfControlPlanes(t *testing.T) {
 		TalosVersion: "v1.13.9", KubernetesVersion: "v1.36.2", Endpoint: "https://10.0.0.10:6443", NodeOptions: broken,
 		Machines: []v1alpha1.MachineEntry{{Name: "m", Address: "10.0.0.11", NodeOptions: broken}},
 		KubeSpan: &v1alpha1.KubeSpan{Enabled: new(true)}, Discovery: &v1alpha1.Discovery{Enabled: new(false)},
-		KubePrism: &v1alpha1.KubePrism{Port: 10249},
+		KubePrism:      &v1alpha1.KubePrism{Port: 10249},
+		MachineNetwork: &v1alpha1.SharedNetwork{Hosts: []v1alpha1.StaticHost{{Address: "10.0.0.256"}}},
 	}}
 
 	err := checkSpec(cp, clusterstate.BundleConfig{}, "")
@@ -41,7 +42,7 @@ func TestNodeOptionsOfControlPlanes(t *testing.T) {
 		"spec.volumes.ephemeral.minSize: ", "spec.machines[0].volumes.ephemeral.minSize: ",
 		"spec.sysfs[/sys/d]: ", "spec.machines[0].sysfs[/sys/d]: ",
 		"spec.ingressFirewall.rules[0].ports: ", "spec.machines[0].ingressFirewall.rules[0].ports: ", "spec.kubeSpan.enabled: ",
-		"spec.kubePrism.port: ",
+		"spec.kubePrism.port: ", "spec.machineNetwork.hosts[0].address: ",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)

@@ -83,6 +83,7 @@ func checkSpec(cp *v1alpha1.TalosControlPlane, made clusterstate.BundleConfig, r
 		KubeSpan: spec.KubeSpan, KubePrism: spec.KubePrism, Discovery: spec.Discovery, Kubernetes: spec.KubernetesVersion,
 		Talos: spec.TalosVersion,
 	})...)
+	failures = append(failures, validation.SharedNetwork("spec.machineNetwork", spec.MachineNetwork)...)
 	failures = append(failures, checkNodeOptions("spec", &spec.NodeOptions, spec)...)
 	failures = append(failures, checkMachines(spec)...)
 

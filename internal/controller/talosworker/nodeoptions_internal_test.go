@@ -24,7 +24,8 @@ func TestNodeOptionsOfWorkers(t *testing.T) {
 		Registries:      &v1alpha1.Registries{Config: []v1alpha1.RegistryConfig{{Host: "f"}}},
 	}
 	w := &v1alpha1.TalosWorker{Spec: v1alpha1.TalosWorkerSpec{
-		NodeOptions: broken, Machines: []v1alpha1.MachineEntry{{Name: "m", Address: "10.0.0.11", NodeOptions: broken}},
+		MachineNetwork: &v1alpha1.SharedNetwork{Nameservers: []string{"10.0.0.2", "10.0.0.256"}},
+		NodeOptions:    broken, Machines: []v1alpha1.MachineEntry{{Name: "m", Address: "10.0.0.11", NodeOptions: broken}},
 	}}
 
 	err := checkSpec(w, &v1alpha1.TalosControlPlaneSpec{KubernetesVersion: "v1.36.2", TalosVersion: "v1.13.9"}, true)
@@ -36,6 +37,7 @@ func TestNodeOptionsOfWorkers(t *testing.T) {
 		"spec.registries.config[f]: ", "spec.machines[0].registries.config[f]: ",
 		"spec.watchdogTimer.device: ", "spec.machines[0].watchdogTimer.device: ",
 		"spec.volumes.ephemeral.minSize: ", "spec.machines[0].volumes.ephemeral.minSize: ",
+		"spec.machineNetwork.nameservers[1]: ",
 		"spec.sysfs[/sys/d]: ", "spec.machines[0].sysfs[/sys/d]: ",
 		"spec.ingressFirewall.rules[0].ports: ", "spec.machines[0].ingressFirewall.rules[0].ports: ",
 	} {

@@ -32,6 +32,7 @@ func checkSpec(w *v1alpha1.TalosWorker, cp *v1alpha1.TalosControlPlaneSpec, isNe
 
 	failures := validation.WorkerLabels("spec.nodeLabels", spec.NodeLabels)
 	failures = append(failures, validation.NodeTaints("spec.nodeTaints", spec.NodeTaints)...)
+	failures = append(failures, validation.SharedNetwork("spec.machineNetwork", spec.MachineNetwork)...)
 	failures = append(failures, validation.NodeOptions("spec", &spec.NodeOptions, true, kubePrism)...)
 
 	if spec.Kubelet != nil && kubernetes != "" {

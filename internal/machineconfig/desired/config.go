@@ -3,6 +3,7 @@
 package desired
 
 import (
+	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -59,6 +60,15 @@ func (s Sources) group() *v1alpha1.NodeOptions {
 	return &v1alpha1.NodeOptions{} // what is left of a cluster whose control plane is gone
 }
 
+// groupNetwork returns the network that the machines of the group share; nil if there is none.
+func (s Sources) groupNetwork() *v1alpha1.SharedNetwork {
+	if s.Worker != nil {
+		return s.Worker.Spec.MachineNetwork
+	}
+
+	return s.ControlPlane.Spec.MachineNetwork
+}
+
 // Input translates the objects to the input of the renderer. It contains private keys.
 func Input(s Sources) machineconfig.Input {
 	cp, m, group := &s.ControlPlane.Spec, &s.Machine.Spec, s.group()
@@ -84,7 +94,7 @@ func Input(s Sources) machineconfig.Input {
 		Kernel:                         Kernel(s),
 		System:                         System(s),
 		Volumes:                        Volumes(s),
-		Machine:                        machineNetwork(s.Machine.Name, m.Network),
+		Machine:                        machineNetwork(s),
 		Values:                         s.From.Values,
 		KubeSpan:                       cp.KubeSpan,
 		KubePrism:                      cp.KubePrism,
@@ -266,16 +276,12 @@ func taints(group, machine []corev1.Taint) []machineconfig.Taint {
 	return out
 }
 
-// machineNetwork returns the network of a machine, which is called like its object if it has no other name.
-func machineNetwork(name string, n *v1alpha1.MachineNetwork) v1alpha1.MachineNetwork {
-	if n == nil {
-		return v1alpha1.MachineNetwork{Hostname: name}
-	}
-
-	out := *n
-	if out.Hostname == "" {
-		out.Hostname = name
-	}
+// machineNetwork returns the network of a machine with what its group shares. A machine is called like its object if it
+// has no other name.
+func machineNetwork(s Sources) v1alpha1.MachineNetwork {
+	out := *cmp.Or(s.Machine.Spec.Network, &v1alpha1.MachineNetwork{})
+	out.Hostname = cmp.Or(out.Hostname, s.Machine.Name)
+	out.SharedNetwork = netconfig.MergeShared(s.groupNetwork(), out.SharedNetwork)
 
 	return out
 }
@@ -309,11 +315,11 @@ func Layers(s Sources) []machineconfig.Layer {
 	if s.Worker != nil {
 		groupName = "TalosWorker " + s.Worker.Name
 		cluster.Worker, group.Worker = s.Worker.DeepCopy(), s.Worker.DeepCopy()
-		cluster.Worker.Spec.NodeOptions = v1alpha1.NodeOptions{}
+		cluster.Worker.Spec.NodeOptions, cluster.Worker.Spec.MachineNetwork = v1alpha1.NodeOptions{}, nil
 		group.Worker.Spec.NodeOptions = shared(s)
 	} else {
 		cluster.ControlPlane, group.ControlPlane = s.ControlPlane.DeepCopy(), s.ControlPlane.DeepCopy()
-		cluster.ControlPlane.Spec.NodeOptions = v1alpha1.NodeOptions{}
+		cluster.ControlPlane.Spec.NodeOptions, cluster.ControlPlane.Spec.MachineNetwork = v1alpha1.NodeOptions{}, nil
 		group.ControlPlane.Spec.NodeOptions = shared(s)
 	}
 

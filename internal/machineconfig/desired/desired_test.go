@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
@@ -122,6 +123,69 @@ func TestStaticPods(t *testing.T) {
 	want := []runtime.RawExtension{pod("a", "group"), pod("b", "machine")}
 	if diff := cmp.Diff(want, desired.StaticPods(s)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestSharedNetwork: what the machines of a group share is in the configuration of each; a list of a machine replaces it,
+// and hosts do so by their addresses. Which of them a field comes from is told.
+func TestSharedNetwork(t *testing.T) {
+	host := func(address, name string) v1alpha1.StaticHost {
+		return v1alpha1.StaticHost{Address: address, Hostnames: []string{name}}
+	}
+	group := v1alpha1.SharedNetwork{
+		Nameservers: []string{"10.0.0.2"}, SearchDomains: []string{"example.org"}, TimeServers: []string{"ntp.example.org"},
+		DisableDefaultSearchDomain: new(true), Hosts: []v1alpha1.StaticHost{host("10.0.0.9", "b"), host("10.0.0.8", "a")},
+	}
+
+	for role, s := range map[string]desired.Sources{"ControlPlane": sourcesOf(t), "Worker": sourcesOf(t)} {
+		s.Machine.Name, s.ControlPlane.Name = "m", "group"
+
+		if role == "Worker" {
+			s.Machine.Spec.Role = v1alpha1.RoleWorker
+			s.Worker = &v1alpha1.TalosWorker{ObjectMeta: metav1.ObjectMeta{Name: "group"}}
+			s.Worker.Spec.MachineNetwork = &group
+			s.ControlPlane.Spec.MachineNetwork = &v1alpha1.SharedNetwork{Nameservers: []string{"10.0.0.250"}}
+		} else {
+			s.ControlPlane.Spec.MachineNetwork = &group
+		}
+
+		want := v1alpha1.MachineNetwork{Hostname: s.Machine.Name, SharedNetwork: group}
+		want.Hosts = []v1alpha1.StaticHost{host("10.0.0.8", "a"), host("10.0.0.9", "b")}
+
+		if diff := cmp.Diff(want, desired.Input(s).Machine); diff != "" {
+			t.Errorf("%s, of the group (-want +got):\n%s", role, diff)
+		}
+
+		s.Machine.Spec.Network = &v1alpha1.MachineNetwork{Hostname: "n", SharedNetwork: v1alpha1.SharedNetwork{
+			Nameservers: []string{"10.0.0.3"}, DisableDefaultSearchDomain: new(false),
+			Hosts: []v1alpha1.StaticHost{host("10.0.0.9", "own")},
+		}}
+		want = v1alpha1.MachineNetwork{Hostname: "n", SharedNetwork: v1alpha1.SharedNetwork{
+			Nameservers: []string{"10.0.0.3"}, SearchDomains: group.SearchDomains, TimeServers: group.TimeServers,
+			DisableDefaultSearchDomain: new(false), Hosts: []v1alpha1.StaticHost{host("10.0.0.8", "a"), host("10.0.0.9", "own")},
+		}}
+
+		if diff := cmp.Diff(want, desired.Input(s).Machine); diff != "" {
+			t.Errorf("%s, of the machine (-want +got):\n%s", role, diff)
+		}
+
+		origins, err := machineconfig.Explain(desired.Layers(s), nil, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		layers := map[string]string{}
+		for _, o := range origins {
+			layers[o.Field] = o.Layer
+		}
+
+		if at, want := layers["TimeSyncConfig: ntp.servers[0]"], "fields of Talos"+role+" group"; at != want {
+			t.Errorf("%s: the time servers are from the %q, not from the %s", role, at, want)
+		}
+
+		if at := layers["ResolverConfig: nameservers[0].address"]; at != "fields of TalosMachine m" {
+			t.Errorf("%s: the nameservers are from the %q", role, at)
+		}
 	}
 }
 

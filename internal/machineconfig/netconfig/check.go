@@ -21,13 +21,7 @@ func Check(n v1alpha1.MachineNetwork, worker, patched bool) field.ErrorList {
 		names: map[string]string{}, addresses: map[netip.Addr]string{}, members: map[string]string{},
 	}
 
-	for i, server := range n.Nameservers {
-		c.addr(field.NewPath(Root, "nameservers").Index(i), server)
-	}
-
-	for i, host := range n.Hosts {
-		c.addr(field.NewPath(Root, "hosts").Index(i).Child("address"), host.Address)
-	}
+	c.errs = append(c.errs, CheckShared(field.NewPath(Root), &n.SharedNetwork)...)
 
 	for i, one := range n.Interfaces {
 		c.one(interfacePath(i), one)
@@ -43,6 +37,25 @@ func Check(n v1alpha1.MachineNetwork, worker, patched bool) field.ErrorList {
 		for j, vlan := range one.VLANs {
 			c.vip(interfacePath(i).Child("vlans").Index(j).Child("vip"), vlan.VIP)
 		}
+	}
+
+	return c.errs
+}
+
+// CheckShared returns what is wrong with what machines have in common; n may be nil. path is that of n.
+func CheckShared(path *field.Path, n *v1alpha1.SharedNetwork) field.ErrorList {
+	if n == nil {
+		return nil
+	}
+
+	var c checker
+
+	for i, server := range n.Nameservers {
+		c.addr(path.Child("nameservers").Index(i), server)
+	}
+
+	for i, host := range n.Hosts {
+		c.addr(path.Child("hosts").Index(i).Child("address"), host.Address)
 	}
 
 	return c.errs

@@ -21,7 +21,9 @@ func FuzzNetwork(f *testing.F) {
 
 	f.Fuzz(func(t *testing.T, server, address, gateway, network, vip string) {
 		n := v1alpha1.MachineNetwork{
-			Nameservers: []string{server}, Hosts: []v1alpha1.StaticHost{{Address: server, Hostnames: []string{"a"}}},
+			SharedNetwork: v1alpha1.SharedNetwork{
+				Nameservers: []string{server}, Hosts: []v1alpha1.StaticHost{{Address: server, Hostnames: []string{"a"}}},
+			},
 			Interfaces: []v1alpha1.NetworkInterface{{
 				Name: "eth0", Addresses: []string{address}, VIP: &v1alpha1.VirtualIP{Address: vip},
 				Routes: []v1alpha1.Route{{Network: network, Gateway: gateway}},

@@ -1380,6 +1380,38 @@ x-kubernetes-validations:
     is valid
   rule: (!has(self.enabled) || self.enabled) == (has(self.destinations) || has(self.kernel))
 {{- end }}
+{{- define "talos-operator.schema.taloscontrolplanes.spec.machineNetwork.hosts" -}}
+description: hosts are names that the machine resolves without DNS, as in /etc/hosts.
+items:
+  description: StaticHost is an IP address and its names.
+  properties:
+    address:
+      description: address is the IP address of the host.
+      maxLength: 45
+      minLength: 1
+      pattern: ^\P{C}*$
+      type: string
+    hostnames:
+      description: hostnames that resolve to the address.
+      items:
+        maxLength: 253
+        minLength: 1
+        pattern: ^[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?$
+        type: string
+      maxItems: 16
+      minItems: 1
+      type: array
+      x-kubernetes-list-type: atomic
+  required:
+  - address
+  - hostnames
+  type: object
+maxItems: 64
+type: array
+x-kubernetes-list-map-keys:
+- address
+x-kubernetes-list-type: map
+{{- end }}
 {{- define "talos-operator.schema.taloscontrolplanes.spec.machines[]" -}}
 description: MachineEntry is one machine of a control plane or a worker group.
 properties:
@@ -3190,37 +3222,7 @@ properties:
     maxLength: 63
     pattern: ^[a-z0-9]([-a-z0-9]*[a-z0-9])?$
     type: string
-  hosts:
-    description: hosts are names that the machine resolves without DNS, as in /etc/hosts.
-    items:
-      description: StaticHost is an IP address and its names.
-      properties:
-        address:
-          description: address is the IP address of the host.
-          maxLength: 45
-          minLength: 1
-          pattern: ^\P{C}*$
-          type: string
-        hostnames:
-          description: hostnames that resolve to the address.
-          items:
-            maxLength: 253
-            minLength: 1
-            pattern: ^[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?$
-            type: string
-          maxItems: 16
-          minItems: 1
-          type: array
-          x-kubernetes-list-type: atomic
-      required:
-      - address
-      - hostnames
-      type: object
-    maxItems: 64
-    type: array
-    x-kubernetes-list-map-keys:
-    - address
-    x-kubernetes-list-type: map
+  hosts:{{ include "talos-operator.schema.taloscontrolplanes.spec.machineNetwork.hosts" . | nindent 4 }}
   interfaces:
     description: |-
       interfaces of the machine, with their addresses. As soon as one is listed for a cluster that was created with Talos
