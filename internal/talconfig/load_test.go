@@ -202,7 +202,7 @@ nodes:`, 1)+`    disableSearchDomain: false
 
 	m := fleet.Nodes[0]
 	if *m.DisableSearchDomain || len(m.Nameservers) != 0 || len(m.GroupPatches) != 1 || len(m.NodePatches) != 1 ||
-		strings.Join(m.CertSANs, " ") != "group.example.org node.example.org" {
+		strings.Join(m.CertSANs, " ") != "node.example.org group.example.org" {
 		t.Errorf("got %+v", m)
 	}
 }

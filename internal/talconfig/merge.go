@@ -91,10 +91,11 @@ func merge(node Node, field string, group, own resolved) Machine {
 		out.Manifests = append(group.manifests[:len(group.manifests):len(group.manifests)], own.manifests...)
 	}
 
+	// In the order of talhelper: a cluster that comes from there is not changed for it.
 	out.CertSANs = own.configs.CertSANs
 	if !node.OverrideMachineCertSANs {
-		out.CertSANs = append(group.configs.CertSANs[:len(group.configs.CertSANs):len(group.configs.CertSANs)],
-			own.configs.CertSANs...)
+		out.CertSANs = append(own.configs.CertSANs[:len(own.configs.CertSANs):len(own.configs.CertSANs)],
+			group.configs.CertSANs...)
 	}
 
 	return out

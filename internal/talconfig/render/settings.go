@@ -10,6 +10,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config/types/block"
 	"github.com/siderolabs/talos/pkg/machinery/config/types/network"
 	"github.com/siderolabs/talos/pkg/machinery/config/types/runtime/extensions"
+	"k8s.io/utils/ptr"
 
 	"github.com/talos-operator/talos-operator/internal/talconfig"
 )
@@ -20,7 +21,9 @@ func (r *renderer) settingDocuments(m *talconfig.Machine) []docconfig.Document {
 
 	if r.fleet.HasDocuments() && (len(m.Nameservers) > 0 || m.DisableSearchDomain != nil) {
 		resolver := network.NewResolverConfigV1Alpha1()
-		resolver.ResolverSearchDomains.SearchDisableDefault = m.DisableSearchDomain
+
+		// Also where it is the default: talhelper writes it, and a node that comes from there is not changed for it.
+		resolver.ResolverSearchDomains.SearchDisableDefault = new(ptr.Deref(m.DisableSearchDomain, false))
 
 		for _, server := range m.Nameservers {
 			// Validated before.

@@ -351,11 +351,31 @@ func summarize(out *strings.Builder, name string, c *spec.Cluster) {
 		fmt.Fprintf(out, "%s %s: patches %v, secret %v\n", m.Name, m.Address, m.Patched, m.Hidden)
 	}
 
+	shared := []*v1alpha1.SharedNetwork{c.ControlPlane.Spec.MachineNetwork}
+	for _, w := range c.Workers {
+		shared = append(shared, w.Spec.MachineNetwork)
+	}
+
+	for i, n := range shared {
+		if n != nil {
+			fmt.Fprintf(out, "network of group %d: %s\n", i, marshal(n))
+		}
+	}
+
 	for _, note := range c.Notes {
 		fmt.Fprintln(out, "note: "+note)
 	}
 
 	out.WriteString("\n")
+}
+
+func marshal(o any) []byte {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return []byte(err.Error())
+	}
+
+	return text
 }
 
 // TestRefused: what is wrong, or what no object can describe, is an error that says so.

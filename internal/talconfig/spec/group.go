@@ -166,12 +166,15 @@ func (b *builder) group() error {
 	}
 
 	for worker, entries := range groups {
-		list, options := &b.out.ControlPlane.Spec.Machines, &b.out.ControlPlane.Spec.NodeOptions
+		cp := &b.out.ControlPlane.Spec
+
+		list, options, network := &cp.Machines, &cp.NodeOptions, &cp.MachineNetwork
 		if worker != nil {
-			list, options = &worker.Spec.Machines, &worker.Spec.NodeOptions
+			list, options, network = &worker.Spec.Machines, &worker.Spec.NodeOptions, &worker.Spec.MachineNetwork
 		}
 
 		hoist(options, entries)
+		*network = shareNetwork(entries)
 		*list = entries
 	}
 

@@ -26,10 +26,10 @@ import (
 type settings struct {
 	main     *talosv1alpha1.Config
 	hostname string
-	servers  []string
+	shared   v1alpha1.SharedNetwork
 }
 
-func readSettings(config []byte) (settings, error) {
+func readSettings(config []byte, hasDocuments bool) (settings, error) {
 	cfg, err := configloader.NewFromBytes(config)
 	if err != nil {
 		return settings{}, errors.New(machineconfig.Describe(err)) // the cause may quote secrets
@@ -41,19 +41,16 @@ func readSettings(config []byte) (settings, error) {
 	}
 
 	if n := out.main.MachineConfig.MachineNetwork; n != nil {
-		out.hostname, out.servers = n.NetworkHostname, n.NameServers
+		out.hostname = n.NetworkHostname
 	}
 
 	for _, doc := range cfg.Documents() {
-		switch doc := doc.(type) {
-		case *network.HostnameConfigV1Alpha1:
+		if doc, ok := doc.(*network.HostnameConfigV1Alpha1); ok {
 			out.hostname = doc.ConfigHostname
-		case *network.ResolverConfigV1Alpha1:
-			for _, server := range doc.ResolverNameservers {
-				out.servers = append(out.servers, server.Address.String())
-			}
 		}
 	}
+
+	out.shared = sharedNetwork(out.main.MachineConfig, cfg.Documents(), hasDocuments)
 
 	return out, nil
 }
@@ -69,7 +66,6 @@ func (s *settings) install() *talosv1alpha1.InstallConfig {
 
 // Limits of the API.
 const (
-	mostServers   = 8
 	longestLabel  = 63
 	mostLabels    = 64
 	mostArguments = 64
@@ -117,23 +113,19 @@ func (b *builder) entryOf(n *node) (v1alpha1.MachineEntry, error) {
 
 var hostname = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
+// network of the node; nil if it says nothing.
 func (n *node) network() *v1alpha1.MachineNetwork {
-	out := v1alpha1.MachineNetwork{}
-	is := false
+	out := &v1alpha1.MachineNetwork{SharedNetwork: n.shared}
 
 	if n.hostname != n.name && hostname.MatchString(n.hostname) {
-		out.Hostname, is = n.hostname, true
+		out.Hostname = n.hostname
 	}
 
-	if len(n.servers) > 0 && len(n.servers) <= mostServers {
-		out.Nameservers, is = n.servers, true
-	}
-
-	if !is {
+	if reflect.ValueOf(*out).IsZero() {
 		return nil
 	}
 
-	return &out
+	return out
 }
 
 // labels of the node, apart from the one that Talos sets.

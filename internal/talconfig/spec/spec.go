@@ -145,7 +145,7 @@ func (b *builder) read() error {
 		n := &node{Machine: &b.fleet.Nodes[i], config: b.Files[i].Content}
 
 		var err error
-		if n.settings, err = readSettings(n.config); err != nil {
+		if n.settings, err = readSettings(n.config, b.fleet.HasDocuments()); err != nil {
 			return n.failure(err)
 		}
 

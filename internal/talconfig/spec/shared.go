@@ -1,0 +1,149 @@
+package spec
+
+import (
+	"cmp"
+	"net/netip"
+	"reflect"
+	"regexp"
+	"slices"
+
+	"github.com/siderolabs/talos/pkg/machinery/config/config"
+	"github.com/siderolabs/talos/pkg/machinery/config/types/network"
+	talosv1alpha1 "github.com/siderolabs/talos/pkg/machinery/config/types/v1alpha1"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
+)
+
+// Limits of SharedNetwork.
+const (
+	mostServers = 8
+	mostHosts   = 64
+	mostNames   = 16
+	longestName = 253
+)
+
+var (
+	domain     = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?$`)
+	timeServer = regexp.MustCompile(`^[A-Za-z0-9:]([-A-Za-z0-9.:]*[A-Za-z0-9:])?$`)
+)
+
+// sharedNetwork reads what a machine config says about DNS, NTP and static hosts, as far as typed fields can say it: the
+// rest is left to patches. hasDocuments is false for a cluster whose machines have it in the main document.
+func sharedNetwork(
+	main *talosv1alpha1.MachineConfig, docs []config.Document, hasDocuments bool,
+) v1alpha1.SharedNetwork {
+	if !hasDocuments {
+		return sayable(legacyNetwork(main))
+	}
+
+	var out v1alpha1.SharedNetwork
+
+	for _, doc := range docs {
+		switch doc := doc.(type) {
+		case *network.ResolverConfigV1Alpha1:
+			out.SearchDomains = doc.ResolverSearchDomains.SearchDomains
+			out.DisableDefaultSearchDomain = doc.ResolverSearchDomains.SearchDisableDefault
+
+			for _, server := range doc.ResolverNameservers {
+				out.Nameservers = append(out.Nameservers, server.Address.String())
+			}
+		case *network.TimeSyncConfigV1Alpha1:
+			if doc.TimeNTP != nil {
+				out.TimeServers = doc.TimeNTP.Servers
+			}
+		case *network.StaticHostConfigV1Alpha1:
+			out.Hosts = append(out.Hosts, v1alpha1.StaticHost{Address: doc.Name(), Hostnames: doc.Hostnames})
+		}
+	}
+
+	return sayable(out)
+}
+
+func legacyNetwork(main *talosv1alpha1.MachineConfig) v1alpha1.SharedNetwork {
+	var out v1alpha1.SharedNetwork
+
+	if main.MachineTime != nil {
+		out.TimeServers = main.MachineTime.TimeServers
+	}
+
+	n := main.MachineNetwork
+	if n == nil {
+		return out
+	}
+
+	out.Nameservers, out.SearchDomains, out.DisableDefaultSearchDomain = n.NameServers, n.Searches, n.NetworkDisableSearchDomain
+
+	for _, host := range n.ExtraHostEntries {
+		out.Hosts = append(out.Hosts, v1alpha1.StaticHost{Address: host.HostIP, Hostnames: host.HostAliases})
+	}
+
+	return out
+}
+
+// sayable leaves out the lists that the API would refuse.
+func sayable(n v1alpha1.SharedNetwork) v1alpha1.SharedNetwork {
+	isAddress := func(text string) bool {
+		_, err := netip.ParseAddr(text)
+
+		return err == nil
+	}
+	isName := func(text string) bool { return len(text) <= longestName && domain.MatchString(text) }
+	isTimeServer := func(text string) bool { return len(text) <= longestName && timeServer.MatchString(text) }
+	isHost := func(h v1alpha1.StaticHost) bool {
+		return isAddress(h.Address) && len(h.Hostnames) > 0 && len(listOf(h.Hostnames, mostNames, isName)) > 0
+	}
+	address := func(a, b v1alpha1.StaticHost) int { return cmp.Compare(a.Address, b.Address) }
+
+	n.Nameservers = listOf(n.Nameservers, mostServers, isAddress)
+	n.SearchDomains = listOf(n.SearchDomains, mostServers, isName)
+	n.TimeServers = listOf(n.TimeServers, mostServers, isTimeServer)
+	n.Hosts = listOf(n.Hosts, mostHosts, isHost)
+
+	// A group sorts them, and the order of the main document would be another one.
+	if !slices.IsSortedFunc(n.Hosts, address) {
+		n.Hosts = nil
+	}
+
+	return n
+}
+
+// listOf returns a list if it is short enough and each of its items is fine; nil otherwise.
+func listOf[T any](list []T, most int, isFine func(T) bool) []T {
+	if len(list) > most || slices.ContainsFunc(list, func(item T) bool { return !isFine(item) }) {
+		return nil
+	}
+
+	return list
+}
+
+// shareNetwork moves what all machines of a group have in common to the group.
+func shareNetwork(entries []v1alpha1.MachineEntry) *v1alpha1.SharedNetwork {
+	var first v1alpha1.SharedNetwork
+
+	for i := range entries {
+		if entries[i].Network == nil {
+			return nil
+		}
+
+		if i == 0 {
+			first = entries[i].Network.SharedNetwork
+		}
+
+		if !reflect.DeepEqual(first, entries[i].Network.SharedNetwork) {
+			return nil
+		}
+	}
+
+	if reflect.ValueOf(first).IsZero() {
+		return nil
+	}
+
+	for i := range entries {
+		entries[i].Network.SharedNetwork = v1alpha1.SharedNetwork{}
+		if reflect.ValueOf(*entries[i].Network).IsZero() {
+			entries[i].Network = nil
+		}
+	}
+
+	return &first
+}
