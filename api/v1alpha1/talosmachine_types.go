@@ -176,6 +176,13 @@ type TalosMachineStatus struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=16
 	Volumes []MachineVolume `json:"volumes,omitempty"`
+	// staticPods are those of staticPods, as the kubelet of a control-plane machine last reported them; workers do not
+	// report theirs.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=32
+	StaticPods []MachineStaticPod `json:"staticPods,omitempty"`
 	// bootVolumes are the keys of volumes that the machine was configured with when it was first compared in its boot.
 	// +optional
 	BootVolumes *BootVolumes `json:"bootVolumes,omitempty"`

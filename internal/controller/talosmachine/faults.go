@@ -85,6 +85,28 @@ func setFaults(s *scope, set condition.Set) {
 	}
 }
 
+// statesOf returns the states of static pods, as their kubelet reports them.
+func statesOf(names []staticpod.Name, have talos.StaticPods) []v1alpha1.MachineStaticPod {
+	out := make([]v1alpha1.MachineStaticPod, 0, len(names))
+
+	for _, name := range names {
+		one := v1alpha1.MachineStaticPod{Name: name.String(), State: v1alpha1.StaticPodReady}
+
+		switch pod, known := have.Of(one.Name); {
+		case !known:
+			one.State = v1alpha1.StaticPodMissing
+		case pod.Starting:
+			one.State = v1alpha1.StaticPodStarting
+		case pod.Problem != "":
+			one.State = v1alpha1.StaticPodFailed
+		}
+
+		out = append(out, one)
+	}
+
+	return out
+}
+
 func judgePods(machine string, wanted []staticpod.Name, have talos.StaticPods) fault {
 	var problems []string
 

@@ -120,18 +120,28 @@ func TestJudgePods(t *testing.T) {
 		have  map[string]talos.StaticPod
 		early bool
 		part  string
+		state string
 	}{
-		"both run":       {"N", map[string]talos.StaticPod{"a/b-n": {}, "a/b-n-n": {}}, false, ""},
-		"with a domain":  {"n.example.org", map[string]talos.StaticPod{"a/b-n.example.org": {}, "a/b-n-n.example.org": {}}, false, ""},
-		"another domain": {"n", map[string]talos.StaticPod{"a/b-n.example.org": {}, "a/b-n-n": {}}, true, "a/b: the kubelet does not report it"},
-		"no name yet":    {"", map[string]talos.StaticPod{"a/b-": {}, "a/b-n-": {}}, true, "a/b: the kubelet does not report it"},
-		"other node":     {"n", map[string]talos.StaticPod{"a/b-m": {}, "a/b-n-n": {}}, true, "a/b: the kubelet does not report it"},
-		"starts":         {"n", map[string]talos.StaticPod{"a/b-n": {Problem: "not ready", Starting: true}, "a/b-n-n": {}}, true, "a/b: not ready"},
-		"fails":          {"n", map[string]talos.StaticPod{"a/b-n-n": {Problem: "Failed"}}, false, "a/b: the kubelet does not report it; a/b-n: Failed"},
+		"both run":       {"N", map[string]talos.StaticPod{"a/b-n": {}, "a/b-n-n": {}}, false, "", "Ready Ready"},
+		"with a domain":  {"n.example.org", map[string]talos.StaticPod{"a/b-n.example.org": {}, "a/b-n-n.example.org": {}}, false, "", "Ready Ready"},
+		"another domain": {"n", map[string]talos.StaticPod{"a/b-n.example.org": {}, "a/b-n-n": {}}, true, "a/b: the kubelet does not report it", "Missing Ready"},
+		"no name yet":    {"", map[string]talos.StaticPod{"a/b-": {}, "a/b-n-": {}}, true, "a/b: the kubelet does not report it", "Missing Missing"},
+		"other node":     {"n", map[string]talos.StaticPod{"a/b-m": {}, "a/b-n-n": {}}, true, "a/b: the kubelet does not report it", "Missing Ready"},
+		"starts":         {"n", map[string]talos.StaticPod{"a/b-n": {Problem: "not ready", Starting: true}, "a/b-n-n": {}}, true, "a/b: not ready", "Starting Ready"},
+		"fails":          {"n", map[string]talos.StaticPod{"a/b-n-n": {Problem: "Failed"}}, false, "a/b: the kubelet does not report it; a/b-n: Failed", "Missing Failed"},
 	} {
 		got := judgePods("m", wanted, talos.StaticPods{Node: c.node, Pods: c.have})
 		if got.early != c.early || !strings.Contains(got.message, c.part) || (c.part == "") != (got.message == "") {
 			t.Errorf("%s: %+v", name, got)
+		}
+
+		var states []string
+		for _, one := range statesOf(wanted, talos.StaticPods{Node: c.node, Pods: c.have}) {
+			states = append(states, string(one.State))
+		}
+
+		if got := strings.Join(states, " "); got != c.state {
+			t.Errorf("%s: the states are %s, want %s", name, got, c.state)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package talosmachine_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -78,10 +79,22 @@ func TestStaticPodFails(t *testing.T) {
 
 	e.keepsSecrets("hush-hush")
 
+	is := func(state v1alpha1.StaticPodState) func(*v1alpha1.TalosMachine) bool {
+		return func(m *v1alpha1.TalosMachine) bool {
+			return slices.Equal(m.Status.StaticPods, []v1alpha1.MachineStaticPod{{Name: "default/own", State: state}})
+		}
+	}
+
+	e.until("cp-0", "the state of the pod is shown", is(v1alpha1.StaticPodFailed))
 	set("own:1")
 	e.until("cp-0", "the pod runs", func(m *v1alpha1.TalosMachine) bool {
-		return done(m) && meta.FindStatusCondition(m.Status.Conditions, kind) == nil
+		return done(m) && meta.FindStatusCondition(m.Status.Conditions, kind) == nil && is(v1alpha1.StaticPodReady)(m)
 	})
+
+	change(e, &v1alpha1.TalosMachine{}, "cp-0", func(m *v1alpha1.TalosMachine) { m.Spec.StaticPods = nil })
+	e.planned("cp-0")
+	e.grant("cp-0", false)
+	e.until("cp-0", "the pod is gone", func(m *v1alpha1.TalosMachine) bool { return done(m) && m.Status.StaticPods == nil })
 }
 
 // TestStaticPodsSettle: a change of static pods is not complete before the kubelet can have reported the new ones, and

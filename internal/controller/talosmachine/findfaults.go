@@ -165,8 +165,14 @@ func judgeServices(machine string, wanted []v1alpha1.ExtensionService, have map[
 // podFault finds static pods that the machine is configured for, and that do not run. Workers do not report them.
 func (r *Reconciler) podFault(ctx context.Context, s *scope) (fault, error) {
 	names, err := s.ownPods()
-	if err != nil || len(names) == 0 || s.worker != nil {
+	if err != nil {
 		return fault{}, err
+	}
+
+	if len(names) == 0 || s.worker != nil {
+		s.machine.Status.StaticPods = nil
+
+		return fault{}, nil
 	}
 
 	node, err := r.node(ctx, s)
@@ -178,6 +184,8 @@ func (r *Reconciler) podFault(ctx context.Context, s *scope) (fault, error) {
 	if err != nil {
 		return fault{}, err
 	}
+
+	s.machine.Status.StaticPods = statesOf(names, have)
 
 	return judgePods(s.machine.Name, names, have), nil
 }

@@ -102,6 +102,7 @@ func (s *scope) weight(outage bool) condition.Weight {
 	st.Stage, st.UnmetConditions, st.Addresses = was.Stage, was.UnmetConditions, was.Addresses
 	st.BootID, st.KubeletVersion, st.LastError = was.BootID, was.KubeletVersion, was.LastError
 	st.Conditions, st.Volumes, st.Network = was.Conditions, was.Volumes, was.Network
+	st.StaticPods = was.StaticPods
 
 	if !hasKeys(st.BootVolumes) && !hasKeys(was.BootVolumes) { // a boot without keys has nothing to remember
 		st.BootVolumes = was.BootVolumes
