@@ -287,6 +287,11 @@ type NodeOptions struct {
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 317 && size(self[k]) <= 63)",message="the key of a label must have at most 317 characters, and its value at most 63"
 	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
+	// nodeAnnotations are annotations of the Kubernetes Node. Do not put secrets here.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 317 && size(self[k]) <= 2048)",message="the key of an annotation must have at most 317 characters, and its value at most 2048"
+	NodeAnnotations map[string]string `json:"nodeAnnotations,omitempty"`
 	// nodeTaints are taints of the Kubernetes Node.
 	// +optional
 	// +listType=atomic

@@ -1826,6 +1826,13 @@ func (in *NodeOptions) DeepCopyInto(out *NodeOptions) {
 			(*out)[key] = val
 		}
 	}
+	if in.NodeAnnotations != nil {
+		in, out := &in.NodeAnnotations, &out.NodeAnnotations
+		*out = make(map[string]string, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val
+		}
+	}
 	if in.NodeTaints != nil {
 		in, out := &in.NodeTaints, &out.NodeTaints
 		*out = make([]corev1.Taint, len(*in))

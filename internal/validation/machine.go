@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/siderolabs/talos/pkg/machinery/constants"
 	corev1 "k8s.io/api/core/v1"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 )
@@ -194,6 +195,34 @@ func NodeLabels(field string, labels map[string]string) Failures {
 			failures = append(failures, Failure{
 				Field: at, Problem: fmt.Sprintf("%q is not a label value", value),
 				Remedy: problems[0],
+			})
+		}
+	}
+
+	return failures.sorted()
+}
+
+// ownPrefix is that of annotations by which the operator and users talk to each other.
+const ownPrefix = "talos-operator.io/"
+
+// talosAnnotations are those in which Talos records what it has set on a Node.
+var talosAnnotations = []string{
+	constants.AnnotationOwnedAnnotations, constants.AnnotationOwnedLabels, constants.AnnotationOwnedTaints,
+}
+
+// NodeAnnotations checks annotations of a Kubernetes Node.
+func NodeAnnotations(field string, annotations map[string]string) Failures {
+	var failures Failures
+
+	for key := range annotations {
+		at := fmt.Sprintf("%s[%q]", field, key)
+
+		switch problems := utilvalidation.IsQualifiedName(key); {
+		case len(problems) > 0:
+			failures = append(failures, Failure{Field: at, Problem: "is not an annotation key", Remedy: problems[0]})
+		case strings.HasPrefix(key, ownPrefix), slices.Contains(talosAnnotations, key):
+			failures = append(failures, Failure{
+				Field: at, Problem: "is an annotation that Talos or the operator sets itself", Remedy: "use a prefix of your own",
 			})
 		}
 	}

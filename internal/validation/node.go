@@ -21,6 +21,7 @@ import (
 // plane. kubePrism is the port of KubePrism in the cluster; 0 if there is none, or if it is not known.
 func NodeOptions(at string, o *v1alpha1.NodeOptions, worker bool, kubePrism int32) Failures {
 	return slices.Concat(
+		NodeAnnotations(at+".nodeAnnotations", o.NodeAnnotations),
 		ExtensionServices(at, o.ExtensionServices),
 		StaticPods(at, o.StaticPods, kubePrism),
 		Kernel(at, o.Kernel, o.Sysctls, o.Sysfs),

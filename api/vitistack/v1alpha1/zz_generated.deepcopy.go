@@ -463,6 +463,13 @@ func (in *MachineSpec) DeepCopyInto(out *MachineSpec) {
 			(*out)[key] = val
 		}
 	}
+	if in.NodeAnnotations != nil {
+		in, out := &in.NodeAnnotations, &out.NodeAnnotations
+		*out = make(map[string]string, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val
+		}
+	}
 	if in.NodeTaints != nil {
 		in, out := &in.NodeTaints, &out.NodeTaints
 		*out = make([]corev1.Taint, len(*in))

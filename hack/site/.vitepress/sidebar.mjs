@@ -17,6 +17,7 @@ export const sidebar = [
     'Images of Talos': '/docs/images',
     'Volumes of Talos': '/docs/volumes',
     'Settings of Talos': '/docs/system',
+    'The main document': '/docs/main-document',
     'talconfig.yaml': '/docs/talhelper',
     'Operations': '/docs/operations',
     'Upgrades of the operator': '/docs/upgrading-the-operator',

@@ -288,7 +288,7 @@ func entry(m *vitistackv1alpha1.Machine) v1alpha1.MachineEntry {
 // optionsOf returns the settings of a Machine that an entry of a machine list has, too.
 func optionsOf(m *vitistackv1alpha1.MachineSpec) v1alpha1.NodeOptions {
 	return v1alpha1.NodeOptions{
-		Install: m.Install, NodeLabels: m.NodeLabels, NodeTaints: m.NodeTaints,
+		Install: m.Install, NodeLabels: m.NodeLabels, NodeAnnotations: m.NodeAnnotations, NodeTaints: m.NodeTaints,
 		ExtensionServices: m.ExtensionServices, StaticPods: m.StaticPods, IngressFirewall: m.IngressFirewall,
 		Kernel: m.Kernel, Sysctls: m.Sysctls, Sysfs: m.Sysfs, Volumes: m.Volumes, SystemOptions: m.SystemOptions,
 		ConfigPatches: m.ConfigPatches, ConfigPatchesFrom: m.ConfigPatchesFrom,

@@ -120,6 +120,7 @@ spec:
           sysfs: {block.sda.queue.scheduler: none}
           volumes: {ephemeral: {maxSize: 50GiB}}
           environment: [{name: no_proxy, value: 10.0.0.0/8}]
+          nodeAnnotations: {example.org/contact: ops}
   talosConfig:
     machine:
       registries:
@@ -152,6 +153,10 @@ spec:
 
 	if s := plane.Spec; s.KubeSpan == nil || s.KubeSpan.MTU != 1400 || s.Discovery == nil || s.Discovery.Registries == nil {
 		t.Errorf("the control plane has KubeSpan %+v and discovery %+v", s.KubeSpan, s.Discovery)
+	}
+
+	if a := web.Spec.Machines[0].NodeAnnotations; len(a) != 1 {
+		t.Errorf("the annotations of a Node are %v", a)
 	}
 
 	for _, n := range []*v1alpha1.SharedNetwork{plane.Spec.MachineNetwork, web.Spec.MachineNetwork} {

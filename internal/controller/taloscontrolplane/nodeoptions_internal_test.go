@@ -14,6 +14,7 @@ import (
 // whether the group has it or a machine.
 func TestNodeOptionsOfControlPlanes(t *testing.T) {
 	broken := v1alpha1.NodeOptions{
+		NodeAnnotations:   map[string]string{"talos-operator.io/a": ""},
 		ExtensionServices: []v1alpha1.ExtensionService{{Name: "a"}},
 		StaticPods:        []runtime.RawExtension{{Raw: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"b"}}`)}},
 		Kernel:            &v1alpha1.KernelOptions{Modules: []v1alpha1.KernelModule{{Name: "c.ko"}}},
@@ -33,6 +34,7 @@ func TestNodeOptionsOfControlPlanes(t *testing.T) {
 
 	err := checkSpec(cp, clusterstate.BundleConfig{}, "")
 	for _, want := range []string{
+		`spec.nodeAnnotations["talos-operator.io/a"]: `, `spec.machines[0].nodeAnnotations["talos-operator.io/a"]: `,
 		"spec.extensionServices[a]: ", "spec.machines[0].extensionServices[a]: ",
 		"spec.staticPods[default/b].spec.containers: ", "spec.machines[0].staticPods[default/b].spec.containers: ",
 		"spec.kernel.modules[c.ko].name: ", "spec.machines[0].kernel.modules[c.ko].name: ",

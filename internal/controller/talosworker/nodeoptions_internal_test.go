@@ -14,6 +14,7 @@ import (
 // has it or a machine.
 func TestNodeOptionsOfWorkers(t *testing.T) {
 	broken := v1alpha1.NodeOptions{
+		NodeAnnotations:   map[string]string{"talos-operator.io/a": ""},
 		ExtensionServices: []v1alpha1.ExtensionService{{Name: "a"}},
 		StaticPods:        []runtime.RawExtension{{Raw: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"b"}}`)}},
 		Kernel:            &v1alpha1.KernelOptions{Modules: []v1alpha1.KernelModule{{Name: "c.ko"}}},
@@ -30,6 +31,7 @@ func TestNodeOptionsOfWorkers(t *testing.T) {
 
 	err := checkSpec(w, &v1alpha1.TalosControlPlaneSpec{KubernetesVersion: "v1.36.2", TalosVersion: "v1.13.9"}, true)
 	for _, want := range []string{
+		`spec.nodeAnnotations["talos-operator.io/a"]: `, `spec.machines[0].nodeAnnotations["talos-operator.io/a"]: `,
 		"spec.extensionServices[a]: ", "spec.machines[0].extensionServices[a]: ",
 		"spec.staticPods[default/b].spec.containers: ", "spec.machines[0].staticPods[default/b].spec.containers: ",
 		"spec.kernel.modules[c.ko].name: ", "spec.machines[0].kernel.modules[c.ko].name: ",

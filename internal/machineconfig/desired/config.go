@@ -88,6 +88,7 @@ func Input(s Sources) machineconfig.Input {
 		Kubelet:                        kubelet(group.Kubelet, m.Kubelet),
 		Registries:                     Registries(s),
 		NodeLabels:                     merged(group.NodeLabels, m.NodeLabels),
+		NodeAnnotations:                merged(group.NodeAnnotations, m.NodeAnnotations),
 		NodeTaints:                     taints(group.NodeTaints, m.NodeTaints),
 		ExtensionServices:              ExtensionServices(s),
 		StaticPods:                     StaticPods(s),

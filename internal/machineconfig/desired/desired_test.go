@@ -126,6 +126,18 @@ func TestStaticPods(t *testing.T) {
 	}
 }
 
+// TestNodeAnnotations: a machine has the annotations of its group and its own, which take precedence.
+func TestNodeAnnotations(t *testing.T) {
+	s := sourcesOf(t)
+	s.ControlPlane.Spec.NodeAnnotations = map[string]string{"a": "group", "b": "group"}
+	s.Machine.Spec.NodeAnnotations = map[string]string{"b": "machine"}
+
+	want := map[string]string{"a": "group", "b": "machine"}
+	if diff := cmp.Diff(want, desired.Input(s).NodeAnnotations); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // TestSharedNetwork: what the machines of a group share is in the configuration of each; a list of a machine replaces it,
 // and hosts do so by their addresses. Which of them a field comes from is told.
 func TestSharedNetwork(t *testing.T) {

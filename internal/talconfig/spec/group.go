@@ -234,6 +234,9 @@ var parts = []func(from, into *v1alpha1.NodeOptions){
 		from.Install.Wipe, from.Install.ExtraKernelArgs = nil, nil
 	},
 	func(from, into *v1alpha1.NodeOptions) { into.NodeLabels, from.NodeLabels = from.NodeLabels, nil },
+	func(from, into *v1alpha1.NodeOptions) {
+		into.NodeAnnotations, from.NodeAnnotations = from.NodeAnnotations, nil
+	},
 	func(from, into *v1alpha1.NodeOptions) { into.NodeTaints, from.NodeTaints = from.NodeTaints, nil },
 }
 

@@ -3,6 +3,7 @@ package spec
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"net/netip"
 	"reflect"
 	"regexp"
@@ -20,6 +21,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/imagefactory"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
+	"github.com/talos-operator/talos-operator/internal/validation"
 )
 
 // settings are the parts of a machine config that have typed fields.
@@ -66,9 +68,10 @@ func (s *settings) install() *talosv1alpha1.InstallConfig {
 
 // Limits of the API.
 const (
-	longestLabel  = 63
-	mostLabels    = 64
-	mostArguments = 64
+	longestLabel      = 63
+	longestAnnotation = 2048
+	mostLabels        = 64
+	mostArguments     = 64
 )
 
 // entryOf describes a machine by typed fields. What they cannot say is left to patches.
@@ -88,7 +91,7 @@ func (b *builder) entryOf(n *node) (v1alpha1.MachineEntry, error) {
 	}
 
 	out.Network = n.network()
-	out.NodeLabels, out.NodeTaints = n.labels(), n.taints()
+	out.NodeLabels, out.NodeAnnotations, out.NodeTaints = n.labels(), n.annotations(), n.taints()
 
 	install := &v1alpha1.InstallOptions{}
 	if disk := n.install().InstallDisk; strings.HasPrefix(disk, "/dev/") {
@@ -140,6 +143,23 @@ func (n *node) labels() map[string]string {
 
 	if len(out) == 0 || len(out) > mostLabels {
 		return nil
+	}
+
+	return out
+}
+
+// annotations of the node, if typed fields can say all of them.
+func (n *node) annotations() map[string]string {
+	out := n.main.MachineConfig.MachineNodeAnnotations
+	if len(out) == 0 || len(out) > mostLabels || len(validation.NodeAnnotations("", out)) > 0 ||
+		!isOpen(slices.Collect(maps.Values(out))...) {
+		return nil
+	}
+
+	for _, value := range out {
+		if len(value) > longestAnnotation {
+			return nil
+		}
 	}
 
 	return out

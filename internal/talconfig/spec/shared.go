@@ -27,8 +27,8 @@ var (
 	timeServer = regexp.MustCompile(`^[A-Za-z0-9:]([-A-Za-z0-9.:]*[A-Za-z0-9:])?$`)
 )
 
-// sharedNetwork reads what a machine config says about DNS, NTP and static hosts, as far as typed fields can say it: the
-// rest is left to patches. hasDocuments is false for a cluster whose machines have it in the main document.
+// sharedNetwork reads what a machine config says about DNS, NTP and static hosts, as far as typed fields can say it.
+// Patches do the rest. hasDocuments is false for a cluster whose machines have it in the main document.
 func sharedNetwork(
 	main *talosv1alpha1.MachineConfig, docs []config.Document, hasDocuments bool,
 ) v1alpha1.SharedNetwork {
@@ -71,7 +71,8 @@ func legacyNetwork(main *talosv1alpha1.MachineConfig) v1alpha1.SharedNetwork {
 		return out
 	}
 
-	out.Nameservers, out.SearchDomains, out.DisableDefaultSearchDomain = n.NameServers, n.Searches, n.NetworkDisableSearchDomain
+	out.Nameservers, out.SearchDomains = n.NameServers, n.Searches
+	out.DisableDefaultSearchDomain = n.NetworkDisableSearchDomain
 
 	for _, host := range n.ExtraHostEntries {
 		out.Hosts = append(out.Hosts, v1alpha1.StaticHost{Address: host.HostIP, Hostnames: host.HostAliases})

@@ -22,6 +22,17 @@ properties:
   kernel:{{ include "talos-operator.schema.taloscontrolplanes.spec.kernel" . | nindent 4 }}
   logging:{{ include "talos-operator.schema.taloscontrolplanes.spec.logging" . | nindent 4 }}
   network:{{ include "talos-operator.schema.talosmachines.spec.network" . | nindent 4 }}
+  nodeAnnotations:
+    additionalProperties:
+      type: string
+    description: nodeAnnotations are annotations of the Kubernetes Node. Do not put
+      secrets here.
+    maxProperties: 64
+    type: object
+    x-kubernetes-validations:
+    - message: the key of an annotation must have at most 317 characters, and its
+        value at most 2048
+      rule: self.all(k, size(k) <= 317 && size(self[k]) <= 2048)
   nodeLabels:
     additionalProperties:
       type: string
@@ -1465,6 +1476,17 @@ properties:
     pattern: ^[a-z0-9]([-a-z0-9]*[a-z0-9])?$
     type: string
   network:{{ include "talos-operator.schema.talosmachines.spec.network" . | nindent 4 }}
+  nodeAnnotations:
+    additionalProperties:
+      type: string
+    description: nodeAnnotations are annotations of the Kubernetes Node. Do not put
+      secrets here.
+    maxProperties: 64
+    type: object
+    x-kubernetes-validations:
+    - message: the key of an annotation must have at most 317 characters, and its
+        value at most 2048
+      rule: self.all(k, size(k) <= 317 && size(self[k]) <= 2048)
   nodeLabels:
     additionalProperties:
       type: string
