@@ -49,8 +49,8 @@ type TalosControlPlaneSpec struct {
 	// network configuration inside the cluster. Its subnets and its DNS domain are immutable.
 	// +optional
 	Network ClusterNetwork `json:"network,omitzero"`
-	// machineNetwork is the network configuration that the machines of the control plane share. What a machine has in
-	// network takes precedence.
+	// machineNetwork is the network configuration that the machines of the control plane share. A list in network
+	// of a machine replaces it; hosts do so by their addresses.
 	// +optional
 	MachineNetwork *SharedNetwork `json:"machineNetwork,omitempty"`
 	// kubeSpan connects all machines of the cluster by WireGuard. It needs discovery. Default: off.

@@ -176,8 +176,8 @@ type TalosMachineStatus struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=16
 	Volumes []MachineVolume `json:"volumes,omitempty"`
-	// staticPods are those of staticPods, as the kubelet of a control-plane machine last reported them; workers do not
-	// report theirs.
+	// staticPods are those of the configuration that a control-plane machine runs, as its kubelet last reported them;
+	// workers do not report theirs.
 	// +optional
 	// +listType=map
 	// +listMapKey=name

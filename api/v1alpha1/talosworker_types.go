@@ -27,8 +27,8 @@ type TalosWorkerSpec struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=32
 	Spares []MachineEntry `json:"spares,omitempty"`
-	// machineNetwork is the network configuration that the machines of the group share. What a machine has in
-	// network takes precedence.
+	// machineNetwork is the network configuration that the machines of the group share. A list in network
+	// of a machine replaces it; hosts do so by their addresses.
 	// +optional
 	MachineNetwork *SharedNetwork `json:"machineNetwork,omitempty"`
 

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -42,8 +43,8 @@ func TestMainDocument(t *testing.T) {
 		switch isPatch := strings.HasPrefix(otherwise, "patch"); {
 		case (typed == "") == (otherwise == ""):
 			t.Errorf("%s: either a typed field, or something else", field)
-		case isPatch && rendered[field], typed != "" && !rendered[field]:
-			t.Errorf("%s is %q, and rendered: %t", field, typed+otherwise, rendered[field])
+		case isPatch && rendered[field] > 0, typed != "" && lastMinor(typed) != rendered[field]:
+			t.Errorf("%s is %q, and rendered last for Talos 1.%d", field, typed+otherwise, rendered[field])
 		}
 
 		for _, path := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(typed, -1) {
@@ -92,8 +93,41 @@ func sectionFields(of reflect.Type, prefix string, depth int) []string {
 	return out
 }
 
-// mainFields are the fields of the main documents of all golden files.
-func mainFields(t *testing.T) map[string]bool {
+// newestMinor is that of the newest golden files.
+const newestMinor = 13
+
+// lastMinor is the minor version of Talos that a row calls the last one with a field.
+func lastMinor(typed string) int {
+	match := regexp.MustCompile(`before Talos 1\.([0-9]+)$`).FindStringSubmatch(typed)
+	if match == nil {
+		return newestMinor
+	}
+
+	first, err := strconv.Atoi(match[1])
+	if err != nil {
+		return 0
+	}
+
+	return first - 1
+}
+
+// minorOf is the minor version of Talos that a golden file is for.
+func minorOf(t *testing.T, sample string) int {
+	t.Helper()
+
+	name := strings.NewReplacer("-legacy.yaml", "-v1.11", "-documents.yaml", "-v1.13").Replace(filepath.Base(sample))
+
+	minor, err := strconv.Atoi(regexp.MustCompile(`v1\.([0-9]+)`).FindStringSubmatch(name)[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return minor
+}
+
+// mainFields are the fields of the main documents of all golden files, with the newest minor version of Talos that has
+// them there.
+func mainFields(t *testing.T) map[string]int {
 	t.Helper()
 
 	samples, err := filepath.Glob("testdata/golden/*.yaml")
@@ -101,7 +135,7 @@ func mainFields(t *testing.T) map[string]bool {
 		t.Fatalf("%d samples: %v", len(samples), err)
 	}
 
-	out := map[string]bool{}
+	out := map[string]int{}
 
 	for _, sample := range samples {
 		text, err := os.ReadFile(sample)
@@ -126,7 +160,8 @@ func mainFields(t *testing.T) map[string]bool {
 
 			for path := range paths(doc, "") {
 				names := strings.Split(path, ".")
-				out[strings.Join(names[:min(len(names), mainDepth)], ".")] = true
+				field := strings.Join(names[:min(len(names), mainDepth)], ".")
+				out[field] = max(out[field], minorOf(t, sample))
 			}
 		}
 	}

@@ -182,6 +182,7 @@ func TestNetworkRefusals(t *testing.T) {
 		"own virtual IP":         {"", "interfaces: [{name: eth0, addresses: [10.0.0.1/24], vip: {address: 10.0.0.1}}]", "network.interfaces[0].vip.address", "own address"},
 		"nameserver":             {"", "nameservers: [dns.example.org]", "network.nameservers[0]", "not an IP address"},
 		"host":                   {"", "hosts: [{address: example, hostnames: [a]}]", "network.hosts[0].address", "not an IP address"},
+		"host twice":             {"", "hosts: [{address: \"fd00::9\", hostnames: [a]}, {address: \"fd00:0::9\", hostnames: [b]}]", "network.hosts[1].address", "Duplicate"},
 		"bond of nothing":        {"", reached + "{name: b, bond: {mode: broadcast}}]", "network.interfaces[1].bond", "set interfaces or selectors"},
 		"member twice":           {"", reached + "{name: b, bond: {mode: broadcast, interfaces: [a, a]}}]", "network.interfaces[1].bond.interfaces[1]", "too"},
 		"member with address":    {"", reached + "{name: a, addresses: [10.0.0.1/24]}, {name: b, bond: {mode: broadcast, interfaces: [a]}}]", "network.interfaces[1]", "is a member of"},

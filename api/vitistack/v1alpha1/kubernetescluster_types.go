@@ -141,8 +141,8 @@ type MachineTalosConfig struct {
 	// registries configure where images are pulled from.
 	// +optional
 	Registries *talosv1alpha1.Registries `json:"registries,omitempty"`
-	// network is the network configuration that all machines of the cluster share. What a machine template has in network
-	// takes precedence.
+	// network is the network configuration that all machines of the cluster share. A list in network of a
+	// machine template replaces it; hosts do so by their addresses.
 	// +optional
 	Network *talosv1alpha1.SharedNetwork `json:"network,omitempty"`
 }

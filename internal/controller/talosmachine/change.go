@@ -123,7 +123,9 @@ func (r *Reconciler) take(ctx context.Context, s *scope, in change.Input, step c
 	r.tell(s, step.Event)
 
 	if step.Rest && s.mayRest() {
-		r.looks.settle(s.key().String(), s.look(), r.Clock.Now())
+		if own, err := r.ownOf(s); err == nil { // otherwise the node is read again, which costs more
+			r.looks.settle(s.key().String(), s.look(), own, r.Clock.Now())
+		}
 	}
 
 	return nil, nil

@@ -20,6 +20,8 @@ const (
 	// pollFaults is how soon a machine is queried again of whose configuration something may only need more time,
 	// pollReported of which that was reported.
 	pollFaults, pollReported = 30 * time.Second, 2 * time.Minute
+	// mostPods is how many static pods a status shows.
+	mostPods = 32
 	// longestFault is the maximum length of the message about all that does not run.
 	longestFault = 1024
 )
@@ -89,7 +91,7 @@ func setFaults(s *scope, set condition.Set) {
 func statesOf(names []staticpod.Name, have talos.StaticPods) []v1alpha1.MachineStaticPod {
 	out := make([]v1alpha1.MachineStaticPod, 0, len(names))
 
-	for _, name := range names {
+	for _, name := range names[:min(len(names), mostPods)] {
 		one := v1alpha1.MachineStaticPod{Name: name.String(), State: v1alpha1.StaticPodReady}
 
 		switch pod, known := have.Of(one.Name); {

@@ -91,6 +91,22 @@ func TestStaticPodFails(t *testing.T) {
 		return done(m) && meta.FindStatusCondition(m.Status.Conditions, kind) == nil && is(v1alpha1.StaticPodReady)(m)
 	})
 
+	// A change that waits brings nothing yet, however often the machine is queried.
+	change(e, &v1alpha1.TalosMachine{}, "cp-0", func(m *v1alpha1.TalosMachine) {
+		m.Spec.StaticPods = []runtime.RawExtension{{Raw: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"next"},` +
+			`"spec":{"containers":[{"name":"c","image":"next:1"}]}}`)}}
+	})
+	e.planned("cp-0")
+
+	for range 6 {
+		e.sleep(time.Minute)
+
+		m, _, err := e.pass("cp-0")
+		if err != nil || !is(v1alpha1.StaticPodReady)(m) || meta.FindStatusCondition(m.Status.Conditions, kind) != nil {
+			t.Fatalf("while the change waits: %v, %s", err, show(m))
+		}
+	}
+
 	change(e, &v1alpha1.TalosMachine{}, "cp-0", func(m *v1alpha1.TalosMachine) { m.Spec.StaticPods = nil })
 	e.planned("cp-0")
 	e.grant("cp-0", false)

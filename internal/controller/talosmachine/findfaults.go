@@ -10,9 +10,6 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/change"
-	"github.com/talos-operator/talos-operator/internal/machineconfig"
-	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
-	"github.com/talos-operator/talos-operator/internal/machineconfig/staticpod"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
@@ -92,17 +89,12 @@ func (r *Reconciler) patient(key string, f fault) fault {
 
 // serviceFault finds services of extensions that the machine is configured for, and that do not run.
 func (r *Reconciler) serviceFault(ctx context.Context, s *scope) (fault, error) {
-	wanted := desired.ExtensionServices(s.sources())
-
-	if s.compared {
-		same, err := machineconfig.SameExtensionServices(s.live, s.want)
-		if err != nil {
-			return fault{}, err
-		}
-
-		wanted = slices.DeleteFunc(slices.Clone(wanted), func(w v1alpha1.ExtensionService) bool { return !same[w.Name] })
+	own, err := r.ownOf(s)
+	if err != nil {
+		return fault{}, err
 	}
 
+	wanted := own.services
 	if len(wanted) == 0 {
 		return fault{}, nil
 	}
@@ -164,12 +156,12 @@ func judgeServices(machine string, wanted []v1alpha1.ExtensionService, have map[
 
 // podFault finds static pods that the machine is configured for, and that do not run. Workers do not report them.
 func (r *Reconciler) podFault(ctx context.Context, s *scope) (fault, error) {
-	names, err := s.ownPods()
+	own, err := r.ownOf(s)
 	if err != nil {
 		return fault{}, err
 	}
 
-	if len(names) == 0 || s.worker != nil {
+	if len(own.pods) == 0 {
 		s.machine.Status.StaticPods = nil
 
 		return fault{}, nil
@@ -185,26 +177,7 @@ func (r *Reconciler) podFault(ctx context.Context, s *scope) (fault, error) {
 		return fault{}, err
 	}
 
-	s.machine.Status.StaticPods = statesOf(names, have)
+	s.machine.Status.StaticPods = statesOf(own.pods, have)
 
-	return judgePods(s.machine.Name, names, have), nil
-}
-
-// ownPods returns the names of the static pods that the machine has as it should.
-func (s *scope) ownPods() ([]staticpod.Name, error) {
-	var names []staticpod.Name
-
-	for _, pod := range desired.StaticPods(s.sources()) {
-		if name, ok := staticpod.NameOf(pod); ok {
-			names = append(names, name)
-		}
-	}
-
-	if !s.compared || len(names) == 0 {
-		return names, nil
-	}
-
-	same, err := machineconfig.SameStaticPods(s.live, s.want)
-
-	return slices.DeleteFunc(names, func(name staticpod.Name) bool { return !same[name] }), err
+	return judgePods(s.machine.Name, own.judged, have), nil
 }

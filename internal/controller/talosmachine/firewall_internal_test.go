@@ -35,7 +35,7 @@ func TestNeighboursAreLookedAt(t *testing.T) {
 
 	var l looks
 
-	l.settle("m", before, at)
+	l.settle("m", before, own{}, at)
 
 	if got := l.trust("m", look{config: "1", neighbours: s.neighboursDigest()}, at); got != settled {
 		t.Errorf("the same addresses: %d", got)

@@ -48,6 +48,8 @@ type looks struct {
 
 type entry struct {
 	look look
+	// own is what the machine runs.
+	own own
 	// compared is when whole configurations were compared, seen when the node last confirmed the result.
 	compared, seen time.Time
 }
@@ -80,8 +82,8 @@ func (l *looks) trust(key string, now look, at time.Time) trust {
 	return settled
 }
 
-// settle records a comparison without a difference.
-func (l *looks) settle(key string, now look, at time.Time) {
+// settle records a comparison that nothing follows from, and what the machine runs.
+func (l *looks) settle(key string, now look, own own, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
@@ -89,7 +91,15 @@ func (l *looks) settle(key string, now look, at time.Time) {
 		l.last = map[string]entry{}
 	}
 
-	l.last[key] = entry{look: now, compared: at, seen: at}
+	l.last[key] = entry{look: now, own: own, compared: at, seen: at}
+}
+
+// own is what the machine runs according to the last comparison.
+func (l *looks) own(key string) own {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	return l.last[key].own
 }
 
 // confirm records that the node runs what was last compared.

@@ -38,7 +38,7 @@ func TestTrust(t *testing.T) {
 	} {
 		var l looks
 
-		l.settle(key, compared, begin)
+		l.settle(key, compared, own{}, begin)
 
 		for _, m := range tc.confirmed {
 			l.confirm(key, begin.Add(time.Duration(m)*time.Minute))
@@ -58,7 +58,7 @@ func TestTrust(t *testing.T) {
 		t.Errorf("never compared: %d", got)
 	}
 
-	l.settle(key, compared, begin)
+	l.settle(key, compared, own{}, begin)
 	l.forget(key)
 
 	if got := l.trust(key, compared, begin); got != outdated {

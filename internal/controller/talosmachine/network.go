@@ -284,7 +284,7 @@ func (n *sight) resolverProblem() string {
 		return ""
 	}
 
-	return "no DNS servers are known, so names do not resolve (set network.nameservers, or provide them by DHCP)"
+	return "no DNS servers are known, so names do not resolve (set network.nameservers, or machineNetwork.nameservers of the group, or provide them by DHCP)"
 }
 
 func (n *sight) answerProblem() string {
@@ -293,7 +293,7 @@ func (n *sight) answerProblem() string {
 	}
 
 	return "DNS servers do not respond: " + change.List(n.FailingResolvers) + " (check that the machine reaches them, " +
-		"or correct network.nameservers)"
+		"or correct network.nameservers or machineNetwork.nameservers)"
 }
 
 func (n *sight) peerProblem() string {

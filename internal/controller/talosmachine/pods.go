@@ -2,14 +2,11 @@ package talosmachine
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
-	"github.com/talos-operator/talos-operator/internal/machineconfig"
-	"github.com/talos-operator/talos-operator/internal/machineconfig/staticpod"
 )
 
 // podTime is how long after a change the states of static pods are not believed: the kubelet reads its static pods
@@ -33,12 +30,12 @@ func (r *Reconciler) podLag(ctx context.Context, s *scope) string {
 		return "its kubelet to report the static pods that it has now"
 	}
 
-	pods, err := machineconfig.StaticPods(s.live)
+	names, err := s.livePods()
 	if err != nil {
 		return "its static pods: " + err.Error()
 	}
 
-	if len(pods) == 0 {
+	if len(names) == 0 {
 		return ""
 	}
 
@@ -51,10 +48,6 @@ func (r *Reconciler) podLag(ctx context.Context, s *scope) string {
 	if err != nil {
 		return "its static pods, which cannot be queried: " + err.Error()
 	}
-
-	names := slices.SortedFunc(maps.Keys(pods), func(a, b staticpod.Name) int {
-		return strings.Compare(a.String(), b.String())
-	})
 
 	return judgePods(s.machine.Name, names, have).message
 }

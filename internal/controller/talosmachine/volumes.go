@@ -65,7 +65,7 @@ func (s *scope) showVolumes() {
 
 	if s.answer == talos.StateMaintenance {
 		st.BootVolumes = nil
-		st.Volumes = nil // they belong to another installation, or do not exist yet
+		st.Volumes, st.StaticPods = nil, nil // they belong to another installation, or do not exist yet
 	}
 
 	if !s.sawVolumes {

@@ -126,6 +126,32 @@ func TestStaticPods(t *testing.T) {
 	}
 }
 
+// TestSharedHosts: a machine replaces a host of its group however its address is spelt, and keeps the order of its own where
+// the group has none.
+func TestSharedHosts(t *testing.T) {
+	host := func(address, name string) v1alpha1.StaticHost {
+		return v1alpha1.StaticHost{Address: address, Hostnames: []string{name}}
+	}
+
+	s := sourcesOf(t)
+	s.Machine.Spec.Network = &v1alpha1.MachineNetwork{SharedNetwork: v1alpha1.SharedNetwork{
+		Hosts: []v1alpha1.StaticHost{host("fd00:0::9", "own"), host("10.0.0.8", "own")},
+	}}
+	own := s.Machine.Spec.Network.Hosts
+
+	s.ControlPlane.Spec.MachineNetwork = &v1alpha1.SharedNetwork{Nameservers: []string{"10.0.0.2"}}
+	if diff := cmp.Diff(own, desired.Input(s).Machine.Hosts); diff != "" {
+		t.Errorf("beside a group without hosts (-want +got):\n%s", diff)
+	}
+
+	s.ControlPlane.Spec.MachineNetwork.Hosts = []v1alpha1.StaticHost{host("fd00::9", "group"), host("10.0.0.7", "group")}
+	want := []v1alpha1.StaticHost{host("10.0.0.7", "group"), host("10.0.0.8", "own"), host("fd00:0::9", "own")}
+
+	if diff := cmp.Diff(want, desired.Input(s).Machine.Hosts); diff != "" {
+		t.Errorf("beside a group with hosts (-want +got):\n%s", diff)
+	}
+}
+
 // TestNodeAnnotations: a machine has the annotations of its group and its own, which take precedence.
 func TestNodeAnnotations(t *testing.T) {
 	s := sourcesOf(t)

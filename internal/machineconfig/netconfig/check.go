@@ -54,8 +54,17 @@ func CheckShared(path *field.Path, n *v1alpha1.SharedNetwork) field.ErrorList {
 		c.addr(path.Child("nameservers").Index(i), server)
 	}
 
+	known := map[string]bool{}
+
 	for i, host := range n.Hosts {
-		c.addr(path.Child("hosts").Index(i).Child("address"), host.Address)
+		at := path.Child("hosts").Index(i).Child("address")
+		c.addr(at, host.Address)
+
+		if address := addressOf(host); known[address] {
+			c.add(field.Duplicate(at, host.Address))
+		} else {
+			known[address] = true
+		}
 	}
 
 	return c.errs

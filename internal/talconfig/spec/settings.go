@@ -3,7 +3,6 @@ package spec
 import (
 	"cmp"
 	"errors"
-	"maps"
 	"net/netip"
 	"reflect"
 	"regexp"
@@ -152,7 +151,7 @@ func (n *node) labels() map[string]string {
 func (n *node) annotations() map[string]string {
 	out := n.main.MachineConfig.MachineNodeAnnotations
 	if len(out) == 0 || len(out) > mostLabels || len(validation.NodeAnnotations("", out)) > 0 ||
-		!isOpen(slices.Collect(maps.Values(out))...) {
+		!isOpenSection(map[string]any{"nodeAnnotations": out}) {
 		return nil
 	}
 
@@ -340,9 +339,12 @@ func isOpen(texts ...string) bool {
 		return true
 	}
 
-	raw, err := yaml.Marshal(map[string]any{
-		"machine": map[string]any{"install": map[string]any{"extraKernelArgs": texts}},
-	})
+	return isOpenSection(map[string]any{"install": map[string]any{"extraKernelArgs": texts}})
+}
+
+// isOpenSection is isOpen for a part of the machine section, with its names.
+func isOpenSection(section map[string]any) bool {
+	raw, err := yaml.Marshal(map[string]any{"machine": section})
 	if err != nil {
 		return false
 	}

@@ -33,7 +33,13 @@ func sharedNetwork(
 	main *talosv1alpha1.MachineConfig, docs []config.Document, hasDocuments bool,
 ) v1alpha1.SharedNetwork {
 	if !hasDocuments {
-		return sayable(legacyNetwork(main))
+		out := sayable(legacyNetwork(main))
+		// A group sorts them, and the order of the main document would be another one.
+		if !slices.IsSortedFunc(out.Hosts, byAddress) {
+			out.Hosts = nil
+		}
+
+		return out
 	}
 
 	var out v1alpha1.SharedNetwork
@@ -56,8 +62,12 @@ func sharedNetwork(
 		}
 	}
 
+	slices.SortFunc(out.Hosts, byAddress)
+
 	return sayable(out)
 }
+
+func byAddress(a, b v1alpha1.StaticHost) int { return cmp.Compare(a.Address, b.Address) }
 
 func legacyNetwork(main *talosv1alpha1.MachineConfig) v1alpha1.SharedNetwork {
 	var out v1alpha1.SharedNetwork
@@ -84,26 +94,28 @@ func legacyNetwork(main *talosv1alpha1.MachineConfig) v1alpha1.SharedNetwork {
 // sayable leaves out the lists that the API would refuse.
 func sayable(n v1alpha1.SharedNetwork) v1alpha1.SharedNetwork {
 	isAddress := func(text string) bool {
-		_, err := netip.ParseAddr(text)
+		addr, err := netip.ParseAddr(text)
 
-		return err == nil
+		return err == nil && addr.Zone() == ""
 	}
 	isName := func(text string) bool { return len(text) <= longestName && domain.MatchString(text) }
 	isTimeServer := func(text string) bool { return len(text) <= longestName && timeServer.MatchString(text) }
 	isHost := func(h v1alpha1.StaticHost) bool {
 		return isAddress(h.Address) && len(h.Hostnames) > 0 && len(listOf(h.Hostnames, mostNames, isName)) > 0
 	}
-	address := func(a, b v1alpha1.StaticHost) int { return cmp.Compare(a.Address, b.Address) }
+	known := map[string]bool{}
 
 	n.Nameservers = listOf(n.Nameservers, mostServers, isAddress)
 	n.SearchDomains = listOf(n.SearchDomains, mostServers, isName)
 	n.TimeServers = listOf(n.TimeServers, mostServers, isTimeServer)
-	n.Hosts = listOf(n.Hosts, mostHosts, isHost)
+	n.Hosts = listOf(n.Hosts, mostHosts, func(h v1alpha1.StaticHost) bool {
+		isNew := isHost(h) && !known[netip.MustParseAddr(h.Address).String()]
+		if isNew {
+			known[netip.MustParseAddr(h.Address).String()] = true
+		}
 
-	// A group sorts them, and the order of the main document would be another one.
-	if !slices.IsSortedFunc(n.Hosts, address) {
-		n.Hosts = nil
-	}
+		return isNew
+	})
 
 	return n
 }
@@ -117,34 +129,45 @@ func listOf[T any](list []T, most int, isFine func(T) bool) []T {
 	return list
 }
 
-// shareNetwork moves what all machines of a group have in common to the group.
+// shareNetwork moves the fields of the network that all machines of a group have alike to the group; nil if there are
+// none.
 func shareNetwork(entries []v1alpha1.MachineEntry) *v1alpha1.SharedNetwork {
-	var first v1alpha1.SharedNetwork
+	var group v1alpha1.SharedNetwork
 
-	for i := range entries {
-		if entries[i].Network == nil {
-			return nil
+	into := reflect.ValueOf(&group).Elem()
+
+	for i := range into.NumField() {
+		fieldOf := func(e *v1alpha1.MachineEntry) reflect.Value {
+			if e.Network == nil {
+				return reflect.Zero(into.Field(i).Type())
+			}
+
+			return reflect.ValueOf(&e.Network.SharedNetwork).Elem().Field(i)
 		}
 
-		if i == 0 {
-			first = entries[i].Network.SharedNetwork
+		first := fieldOf(&entries[0])
+		if first.IsZero() || slices.ContainsFunc(entries, func(e v1alpha1.MachineEntry) bool {
+			return !reflect.DeepEqual(fieldOf(&e).Interface(), first.Interface())
+		}) {
+			continue
 		}
 
-		if !reflect.DeepEqual(first, entries[i].Network.SharedNetwork) {
-			return nil
+		into.Field(i).Set(first)
+
+		for j := range entries {
+			fieldOf(&entries[j]).SetZero()
 		}
 	}
 
-	if reflect.ValueOf(first).IsZero() {
-		return nil
-	}
-
 	for i := range entries {
-		entries[i].Network.SharedNetwork = v1alpha1.SharedNetwork{}
-		if reflect.ValueOf(*entries[i].Network).IsZero() {
+		if n := entries[i].Network; n != nil && reflect.ValueOf(*n).IsZero() {
 			entries[i].Network = nil
 		}
 	}
 
-	return &first
+	if reflect.ValueOf(group).IsZero() {
+		return nil
+	}
+
+	return &group
 }
