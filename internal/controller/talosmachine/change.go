@@ -123,12 +123,17 @@ func (r *Reconciler) take(ctx context.Context, s *scope, in change.Input, step c
 	r.tell(s, step.Event)
 
 	if step.Rest && s.mayRest() {
-		if own, err := r.ownOf(s); err == nil { // otherwise the node is read again, which costs more
-			r.looks.settle(s.key().String(), s.look(), own, r.Clock.Now())
-		}
+		r.rest(s)
 	}
 
 	return nil, nil
+}
+
+// rest remembers the comparison and what the machine runs. Where that cannot be told, the node is read again.
+func (r *Reconciler) rest(s *scope) {
+	if own, err := r.ownOf(s); err == nil {
+		r.looks.settle(s.key().String(), s.look(), own, r.Clock.Now())
+	}
 }
 
 // mayRest reports whether the machine need not be queried again before something changes.
