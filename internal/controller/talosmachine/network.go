@@ -284,8 +284,8 @@ func (n *sight) resolverProblem() string {
 		return ""
 	}
 
-	return "no DNS servers are known, so names do not resolve (set network.nameservers, or machineNetwork.nameservers of " +
-		"the group, or provide them by DHCP)"
+	return "no DNS servers are known, so names do not resolve (set network.nameservers, or machineNetwork.nameservers " +
+		"of the group, or provide them by DHCP)"
 }
 
 func (n *sight) answerProblem() string {
