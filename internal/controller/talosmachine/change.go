@@ -136,8 +136,9 @@ func (r *Reconciler) rest(s *scope) {
 	}
 }
 
-// mayRest reports whether the machine need not be queried again before something changes.
-func (s *scope) mayRest() bool { return !s.systems.mayChange() && !s.incomplete }
+// mayRest reports whether the machine need not be queried again before something changes. A comparison with what stands
+// in for an unusable config is not one to trust.
+func (s *scope) mayRest() bool { return !s.systems.mayChange() && !s.incomplete && s.unsourced == nil }
 
 func (r *Reconciler) tell(s *scope, e *change.Event) {
 	if e == nil {

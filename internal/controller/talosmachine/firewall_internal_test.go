@@ -11,6 +11,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/condition"
+	"github.com/talos-operator/talos-operator/internal/decide/change"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
@@ -101,7 +102,22 @@ func TestFirewallCondition(t *testing.T) {
 		t.Error("it disappears although nothing was compared")
 	}
 
-	s.compared = true
+	// A pass that trusts the last comparison keeps it, for however long.
+	var evidence condition.Evidence
+
+	s.settled, s.probed, s.answer, s.facts = true, true, talos.StateMember, &talos.Facts{Stage: change.StageRunning}
+
+	for i := range 3 {
+		at := time.Unix(1_800_000_000, 0).Add(time.Duration(i) * time.Hour)
+		evidence.Expire(s.key(), computeStatus(s, nil), at, condition.BoundOf(time.Minute), observedConditions...)
+	}
+
+	if !meta.IsStatusConditionTrue(s.machine.Status.Conditions, v1alpha1.ConditionFirewallShutsOut) {
+		t.Errorf("it is forgotten while the last comparison is trusted: %+v", s.machine.Status.Conditions)
+	}
+
+	s.machine.Status.Conditions, s.compared, s.settled = nil, true, false
+	set = condition.Begin(&s.machine.Status.Conditions, 1)
 	setFirewall(s, set)
 
 	if len(s.machine.Status.Conditions) > 0 {

@@ -142,6 +142,14 @@ func settleTimes(st *v1alpha1.TalosMachineStatus, now time.Time) {
 
 	if st.Change != nil {
 		past(&st.Change.Since)
+
+		if st.Change.UnfitSince != nil {
+			past(st.Change.UnfitSince)
+		}
+	}
+
+	if st.Images != nil && st.Images.LastAttemptTime != nil {
+		past(st.Images.LastAttemptTime)
 	}
 
 	if st.SoakingSince != nil {

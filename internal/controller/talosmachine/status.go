@@ -47,7 +47,7 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 	res, err = r.memory.Finish(ctx, frame.End{
 		Client: r.Client, Recorder: r.Recorder, Now: r.Clock.Now(), Object: s.machine, Base: s.base,
 		Conditions: &s.machine.Status.Conditions, Before: &s.base.Status.Conditions,
-		Decided: decided, Observed: observedConditions, Bound: condition.Bound,
+		Decided: decided, Observed: observedConditions, Bound: condition.BoundOf(r.Resync),
 		Weigh:   func() condition.Weight { return s.weight(outage) },
 		Details: r.Details, Undo: func() { s.machine.Status = *s.base.Status.DeepCopy() },
 		Claim:  idOf(s.base.Status.Change) != idOf(s.machine.Status.Change),
@@ -324,7 +324,9 @@ func setNotCompared(s *scope, err error, set condition.Set) {
 	c := s.machine.Status.Change
 
 	switch {
-	case s.settled, s.waits && c.Phase == v1alpha1.ChangePending:
+	case s.settled:
+		set.Keep(v1alpha1.ConditionUpToDate, v1alpha1.ConditionDrifted, v1alpha1.ConditionFirewallShutsOut)
+	case s.waits && c.Phase == v1alpha1.ChangePending:
 		set.Keep(v1alpha1.ConditionUpToDate, v1alpha1.ConditionDrifted)
 	case s.waits:
 		set.False(v1alpha1.ConditionUpToDate, changeReasons[c.Phase], changeMessage(c)+"; it goes on once the machine has "+

@@ -23,7 +23,7 @@ const maxVolumes = 16
 const retryVolumes = time.Minute
 
 // readVolumes asks a node for its volumes once in a boot, after it runs, once after each change of its configuration,
-// and as long as one of them is reported to have failed, or settles. Nothing depends on the answer but what is shown.
+// after a restart of the operator, and as long as one of them is reported to have failed, or settles. Nothing depends on the answer but what is shown.
 func (r *Reconciler) readVolumes(ctx context.Context, s *scope, node *talos.Node) {
 	key := s.key().String()
 	if seen, _ := r.volumes.Load(key); s.knowsVolumes(seen) {
@@ -55,8 +55,7 @@ func (s *scope) knowsVolumes(seen any) bool {
 	st := &s.machine.Status
 
 	return st.BootID == s.facts.BootID && st.Stage == change.StageRunning &&
-		(seen == s.volumesMark() || seen == nil && len(st.Volumes) > 0) &&
-		!meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionVolumesFailed)
+		seen == s.volumesMark() && meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionVolumesFailed) == nil
 }
 
 // showVolumes copies what the node reports about its volumes to the status.

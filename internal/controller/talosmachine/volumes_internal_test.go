@@ -312,11 +312,12 @@ func TestEarlierHashes(t *testing.T) {
 	}
 }
 
-// TestWhenVolumesAreRead: once in a boot that has come to its end and for each configuration, and as long as something of
-// them may change by itself. A restart of the operator reads nothing anew.
+// TestWhenVolumesAreRead: once in a boot that has come to its end and for each configuration, after a restart of the
+// operator, and as long as something of them may change by itself, or is unknown.
 func TestWhenVolumesAreRead(t *testing.T) {
 	known := []v1alpha1.MachineVolume{{Name: "STATE"}}
 	failed := []metav1.Condition{{Type: v1alpha1.ConditionVolumesFailed, Status: metav1.ConditionTrue}}
+	unknown := []metav1.Condition{{Type: v1alpha1.ConditionVolumesFailed, Status: metav1.ConditionUnknown}}
 
 	for name, c := range map[string]struct {
 		status v1alpha1.TalosMachineStatus
@@ -325,7 +326,7 @@ func TestWhenVolumesAreRead(t *testing.T) {
 	}{
 		"idle":                {v1alpha1.TalosMachineStatus{BootID: "b", Stage: "running", ConfigHash: "c", Volumes: known}, "b c", true},
 		"no volumes":          {v1alpha1.TalosMachineStatus{BootID: "b", Stage: "running", ConfigHash: "c"}, "b c", true},
-		"after a restart":     {v1alpha1.TalosMachineStatus{BootID: "b", Stage: "running", ConfigHash: "c", Volumes: known}, nil, true},
+		"after a restart":     {v1alpha1.TalosMachineStatus{BootID: "b", Stage: "running", ConfigHash: "c", Volumes: known}, nil, false},
 		"never read":          {v1alpha1.TalosMachineStatus{BootID: "b", Stage: "running", ConfigHash: "c"}, nil, false},
 		"another boot":        {v1alpha1.TalosMachineStatus{BootID: "a", Stage: "running", ConfigHash: "c", Volumes: known}, "a c", false},
 		"it boots":            {v1alpha1.TalosMachineStatus{BootID: "b", Stage: "booting", ConfigHash: "c", Volumes: known}, "b c", false},
@@ -333,6 +334,9 @@ func TestWhenVolumesAreRead(t *testing.T) {
 		"one settles":         {v1alpha1.TalosMachineStatus{BootID: "b", Stage: "running", ConfigHash: "c", Volumes: known}, "", false},
 		"one failed": {
 			v1alpha1.TalosMachineStatus{BootID: "b", Stage: "running", ConfigHash: "c", Volumes: known, Conditions: failed}, "b c", false,
+		},
+		"one is unknown": {
+			v1alpha1.TalosMachineStatus{BootID: "b", Stage: "running", ConfigHash: "c", Volumes: known, Conditions: unknown}, "b c", false,
 		},
 	} {
 		s := &scope{machine: &v1alpha1.TalosMachine{Status: c.status}, facts: &talos.Facts{BootID: "b"}}

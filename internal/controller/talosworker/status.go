@@ -34,7 +34,7 @@ func (r *Reconciler) finish(ctx context.Context, s *scope, res ctrl.Result, err 
 	return r.memory.Finish(ctx, frame.End{
 		Client: r.Client, Recorder: r.Recorder, Now: r.Clock.Now(), Object: s.worker, Base: s.base,
 		Conditions: &s.worker.Status.Conditions, Before: &s.base.Status.Conditions,
-		Decided: computeStatus(s, err), Observed: observedConditions, Bound: condition.Bound,
+		Decided: computeStatus(s, err), Observed: observedConditions, Bound: condition.BoundOf(r.Resync),
 		Weigh: s.weight, Details: r.Details, Undo: func() { s.worker.Status = *s.base.Status.DeepCopy() },
 		Claim:  rollout.Moved(s.base.Status.Plan, s.worker.Status.Plan),
 		Events: condition.Events(s.expectsOutage()), Cause: s.cause(r.Clock.Now()), Waits: condition.Waits,
