@@ -27,7 +27,7 @@ var texts = map[string]string{
 	`kubelet\.extraArgs\.key`:        "a value of a machine configuration, which is marshalled",
 	`schematic\.meta\[\]\.value`:     "a value of a schematic, which is marshalled",
 	`overlay\.options\.key`:          "a value of a schematic, which is marshalled",
-	`nodeLabels\.key`:                "checked with the machine configuration; what is no label is refused there",
+	`node(Labels|Annotations)\.key`:  "checked with the machine configuration; what is no key is refused there",
 	`nodeTaints\[\]\.(key|value)`:    "checked with the machine configuration; what is no taint is refused there",
 	`configFiles\[\]\.content`:       "a file of an extension service, which is marshalled",
 	`trustedRoots\[\]\.certificates`: "PEM, parsed as such",

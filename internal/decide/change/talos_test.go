@@ -304,7 +304,7 @@ type machine struct {
 	legacy        bool   // it installs and reboots by one call
 	retry         bool   // a user asks for it
 	shut          bool   // no maintenance window is open
-	done          string // what an installer has installed in this boot
+	done          string // what an installer has installed in this boot, and the operator knows
 }
 
 // TestTalosHistories: whatever happens in between, a machine is rebooted for an upgrade only when it is permitted, only
@@ -416,6 +416,11 @@ func (m *machine) reconcile(acts int) {
 			m.worked = m.runs
 		}
 
+		// An operator that dies before it has recorded that an installer has ended runs it again.
+		if done.Installed && m.record.Change != nil {
+			m.done = m.boots
+		}
+
 		m.perform(step.Act, &done)
 
 		if step.Act == change.None || step.Again > 0 || m.record.Change == nil {
@@ -494,8 +499,8 @@ func (m *machine) install(act change.Act, done *change.Pass) {
 		m.boots, done.Uninstalled = m.record.Change.Base, true
 	}
 
-	if !m.fails {
-		m.done = m.boots
+	if done.Uninstalled {
+		m.done = ""
 	}
 }
 
