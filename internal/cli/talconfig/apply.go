@@ -30,7 +30,7 @@ type applier struct {
 	yes              bool
 	timeout          time.Duration
 
-	noDrain                    bool
+	noDrain, untried           bool
 	drainTimeout               time.Duration
 	onDrainTimeout, kubeconfig string
 
@@ -100,6 +100,8 @@ func (a *applier) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&a.compat, "compat", false, "apply patches in the order of talhelper: those of all nodes last")
 	f.DurationVar(&a.timeout, "timeout", 10*time.Minute, "how long one node may take to become healthy")
 	f.BoolVar(&a.noDrain, "no-drain", false, "reboot nodes with their pods")
+	f.BoolVar(&a.untried, "untried", false, "change fields that may cut a node off together with what needs a reboot, so "+
+		"that they cannot be tried")
 	f.DurationVar(&a.drainTimeout, "drain-timeout", 5*time.Minute, "how long the pods of a node may take to leave it")
 	f.StringVar(&a.onDrainTimeout, "on-drain-timeout", string(v1alpha1.DrainHold),
 		"what happens if pods have not left by then: Hold stops, Force deletes them regardless of their\n"+
@@ -199,7 +201,11 @@ func (a *applier) plan(ctx context.Context, d *drive, b *bootstrapper) (bool, er
 
 	a.describe(d)
 
-	return boots, err
+	if err := errors.Join(err, a.checkTried(d), d.checkUnchanged(ctx)); err != nil {
+		return false, err
+	}
+
+	return boots, nil
 }
 
 // drive prepares what is asked of the nodes.
@@ -232,10 +238,16 @@ func (a *applier) drive(fleet fleetFile, bundle *clusterstate.Bundle, files []re
 
 	for i := range fleet.Nodes {
 		m := &fleet.Nodes[i]
-		d.nodes = append(d.nodes, &target{
+		t := &target{
 			Machine: m, config: files[i].Content,
 			isSelected: slices.ContainsFunc(selected, func(s *model.Machine) bool { return s == m }),
-		})
+		}
+
+		if err := t.checkType(); err != nil {
+			return nil, err
+		}
+
+		d.nodes = append(d.nodes, t)
 	}
 
 	return d, nil

@@ -29,6 +29,8 @@ type running struct {
 	workers int
 	// reboots: each value of the talconfig.yaml needs a reboot.
 	reboots bool
+	// pods are static pods of all nodes.
+	pods string
 }
 
 func newRunning(t *testing.T, workers int) *running {
@@ -75,14 +77,15 @@ func newRunning(t *testing.T, workers int) *running {
 func (r *running) configure(value string) {
 	r.t.Helper()
 
-	env := "TOKEN: hunter2hunter2"
+	// What may cut a node off is not changed together with what needs a reboot.
+	env, names := "TOKEN: hunter2hunter2", value+".example.org"
 	if r.reboots {
-		env += ", ROUND: " + value
+		env, names = env+", ROUND: "+value, "prod.example.org"
 	}
 
 	text := "clusterName: prod\nendpoint: https://" + r.nodes[0].Address() + ":6443\nkubernetesVersion: v1.36.2\n" +
 		"patches: [\"machine: {sysctls: {vm.max_map_count: " + value + "}, env: {" + env + "}, " +
-		"certSANs: [" + value + ".example.org]}\"]\nnodes:\n"
+		"certSANs: [" + names + "], pods: [" + r.pods + "]}\"]\nnodes:\n"
 
 	for i, n := range r.nodes {
 		text += fmt.Sprintf("  - {hostname: %s, ipAddress: %s, controlPlane: %t, installDisk: /dev/sda}\n", n.Name(),
@@ -183,7 +186,7 @@ func TestApply(t *testing.T) {
 	t.Parallel()
 
 	r := newRunning(t, 0)
-	words := []string{"apply", "-c", "FOLDER/talconfig.yaml"}
+	words := []string{"apply", "-c", "FOLDER/talconfig.yaml", "--untried"}
 	before := r.mutating()
 
 	out, _, err := r.run(append(words, "--dry-run")...)
@@ -216,6 +219,40 @@ func TestApply(t *testing.T) {
 
 	if out := r.mustRun(append(words, "--yes")...); !strings.Contains(out, "(2 of 2)") || r.holds("two") != 3 {
 		t.Errorf("%d nodes changed: %s", r.holds("two"), out)
+	}
+}
+
+// TestApplyStopsAtBrokenPods: a static pod that does not run stops the command at the first node, which is not healthy by
+// its own account, and the next run does not give it to another one.
+func TestApplyStopsAtBrokenPods(t *testing.T) {
+	t.Parallel()
+
+	r := newRunning(t, 0)
+	words := []string{"apply", "-c", "FOLDER/talconfig.yaml", "--untried", "--yes"}
+	r.mustRun(words...)
+
+	holds := func() int {
+		return len(slices.DeleteFunc(slices.Clone(r.nodes), func(n *node.Node) bool {
+			raw, _ := n.LiveConfig()
+
+			return !strings.Contains(string(raw), "own:1-missing")
+		}))
+	}
+
+	r.pods = "{apiVersion: v1, kind: Pod, metadata: {name: own}, spec: {containers: [{name: c, image: 'own:1-missing'}]}}"
+	r.configure("one")
+
+	// The kubelet has a minute to start its pods anew.
+	_, _, err := r.run(append(words, "--timeout", "75s")...)
+	if err == nil || !strings.Contains(err.Error(), "cp-1: it has not become healthy with the new config: it is not ready: staticPods") ||
+		holds() != 1 {
+		t.Errorf("%d nodes have the pod: %v", holds(), err)
+	}
+
+	_, _, err = r.run(words...)
+	if err == nil || !strings.Contains(err.Error(), "cp-1 has its config already and is not healthy: it is not ready: staticPods") ||
+		holds() != 1 {
+		t.Errorf("the next run: %d nodes have the pod: %v", holds(), err)
 	}
 }
 

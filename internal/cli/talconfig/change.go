@@ -156,7 +156,7 @@ func (d *drive) renew(ctx context.Context, t *target) (string, error) {
 		return "", err
 	}
 
-	if t.reboots && d.drain != nil && !t.isEarly {
+	if t.reboots && !d.drain.isOff && !t.isEarly {
 		t.begin("draining it", nothingSent)
 
 		if err := d.empty(ctx, t); err != nil {
@@ -204,6 +204,7 @@ const tryTimeout = 2 * time.Minute
 func (d *drive) send(ctx context.Context, t *target, node *talos.Node) error {
 	d.say("%s: applying %s.", t.Hostname, strings.Join(t.fields(), ", "))
 	t.begin("sending its config", maybeSent)
+	t.sent = d.drain.now()
 
 	if t.reboots {
 		d.forfeit(ctx, t, node)
@@ -289,24 +290,8 @@ func (d *drive) settled(ctx context.Context, t *target, boot string) error {
 		return errors.Join(errors.New("it does not run the new config"), err)
 	}
 
-	services, err := node.Services(ctx)
-	if err != nil {
+	if err := d.health(ctx, t, node); err != nil || t.isEarly {
 		return err
-	}
-
-	if t.isEarly {
-		return prepared(services)
-	}
-
-	required := []string{"apid", "kubelet"}
-	if t.ControlPlane {
-		required = append(required, "etcd")
-	}
-
-	for _, name := range required {
-		if s := services[name]; s.State != serviceRunning || !s.Healthy {
-			return fmt.Errorf("its service %s is not healthy: %s %s", name, s.State, s.Message)
-		}
 	}
 
 	if health := safety.AssessEtcd(d.collect(ctx, false)); !health.Healthy {

@@ -24,7 +24,9 @@ import (
 type drainer struct {
 	// mark of the Nodes that are cordoned. All runs for a cluster have the same one, so that a run ends what an
 	// interrupted one has begun.
-	mark      string
+	mark string
+	// isOff: nodes reboot with their pods. What an earlier run has cordoned is uncordoned all the same.
+	isOff     bool
 	timeout   time.Duration
 	onTimeout v1alpha1.DrainTimeout
 	now       func() time.Time
@@ -33,19 +35,16 @@ type drainer struct {
 // drainTimeouts are the values of --on-drain-timeout.
 var drainTimeouts = []v1alpha1.DrainTimeout{v1alpha1.DrainHold, v1alpha1.DrainForce, v1alpha1.DrainSkip}
 
-// drainer is nil where nodes reboot with their pods.
 func (a *applier) drainer(fleet fleetFile) (*drainer, error) {
 	onTimeout := v1alpha1.DrainTimeout(a.onDrainTimeout)
 
-	switch {
-	case !slices.Contains(drainTimeouts, onTimeout):
+	if !slices.Contains(drainTimeouts, onTimeout) {
 		return nil, fmt.Errorf("--on-drain-timeout is Hold, Force or Skip, not %q", a.onDrainTimeout)
-	case a.noDrain:
-		return nil, nil
 	}
 
 	return &drainer{
-		mark: workload.ApplyMark + fleet.Config.ClusterName, timeout: a.drainTimeout, onTimeout: onTimeout, now: a.now,
+		isOff: a.noDrain, mark: workload.ApplyMark + fleet.Config.ClusterName,
+		timeout: a.drainTimeout, onTimeout: onTimeout, now: a.now,
 	}, nil
 }
 
@@ -94,12 +93,9 @@ func (d *drive) kubernetes(ctx context.Context) (*workload.Cluster, error) {
 
 // identify reads what identifies the Node of a machine.
 func (d *drive) identify(ctx context.Context, t *target, node *talos.Node) error {
-	if d.drain == nil {
-		return nil
-	}
-
 	facts, err := node.Facts(ctx)
 	t.ref = workload.NodeRef{Name: facts.NodeName, UUID: facts.UUID, BootID: facts.BootID, Mark: d.drain.mark}
+	t.wasReady = err == nil && isReady(facts)
 
 	return err
 }
@@ -108,7 +104,7 @@ func (d *drive) identify(ctx context.Context, t *target, node *talos.Node) error
 // be drained, and so none that reboots is changed.
 func (d *drive) lookUp(ctx context.Context) error {
 	runs := func(t *target) bool { return t.isSelected && t.bare == nil }
-	if d.drain == nil || d.isNew || !slices.ContainsFunc(d.nodes, runs) {
+	if d.isNew || !slices.ContainsFunc(d.nodes, runs) {
 		return nil
 	}
 
@@ -118,7 +114,7 @@ func (d *drive) lookUp(ctx context.Context) error {
 	switch {
 	case err == nil:
 		return nil
-	case len(reboots) == 0:
+	case len(reboots) == 0, d.drain.isOff:
 		d.warn("Warning: it is unknown whether an earlier run has left nodes cordoned: %v", err)
 
 		return nil
@@ -333,7 +329,7 @@ func (d *drive) registered(ctx context.Context, t *target, boot string) error {
 // release uncordons a node that this run has cordoned, or an earlier one. One that was cordoned by another client keeps
 // that, and the mark of one that was uncordoned by another client goes.
 func (d *drive) release(ctx context.Context, t *target) error {
-	if d.drain == nil || !t.drained && !t.status.Marked && !t.status.Stale {
+	if !t.drained && !t.status.Marked && !t.status.Stale {
 		return nil
 	}
 

@@ -180,20 +180,49 @@ func TestApplyDrains(t *testing.T) {
 	b.skip()
 	b.withoutKubernetes()
 	b.unhealthy()
+	b.undrained()
 	b.lostMeanwhile()
+}
+
+// undrained: a run without drains uncordons what an earlier one has left cordoned.
+func (b *busy) undrained() {
+	b.t.Helper()
+	b.configure("seven")
+
+	if _, _, err := b.run(with(applyWorker, "--drain-timeout", "1s")...); err == nil || b.cordoned() != "cp-1= w-1=apply/prod" {
+		b.t.Errorf("held: %v, cordoned: %s", err, b.cordoned())
+	}
+
+	if !b.reboot(func() {
+		if out := b.mustRun(with(applyWorker, "--no-drain")...); !strings.Contains(out, "w-1: uncordoned.") {
+			b.t.Errorf("without a drain: %s", out)
+		}
+	}) {
+		b.t.Error("w-1 was not rebooted")
+	}
+
+	if got := b.cordoned(); got != "cp-1=" {
+		b.t.Errorf("cordoned: %s", got)
+	}
 }
 
 // drainAll changes all nodes.
 func (b *busy) drainAll() {
 	b.t.Helper()
 
-	out, errOut, err := b.run(with(applyAll, "--dry-run")...)
+	out, _, err := b.run(with(applyAll, "--dry-run")...)
+	if err == nil || !strings.Contains(err.Error(), "w-1 would reboot with a change of HostnameConfig") ||
+		!strings.Contains(err.Error(), "which could not be tried") {
+		b.t.Errorf("what cannot be tried: %v, %s", err, out)
+	}
+
+	out, errOut, err := b.run(with(applyAll, "--dry-run", "--untried")...)
 	if exit.CodeOf(err) != 2 || strings.Count(out, "is drained, reboots") != 4 ||
 		!strings.Contains(errOut, "cp-1 was cordoned by another client") || b.cordoned() != "cp-1=" {
 		b.t.Errorf("a dry run: %v, %s%s, cordoned: %s", err, out, errOut, b.cordoned())
 	}
 
-	out = b.mustRun(with(applyAll, "--yes")...)
+	out = b.mustRun(with(applyAll, "--yes", "--untried")...)
 
 	drained, applied := strings.Index(out, "w-1: drained."), strings.Index(out, "w-1: applying")
 	if !strings.Contains(out, "(4 of 4)") || strings.Count(out, ": uncordoned.") != 3 || drained < 0 || applied < drained {

@@ -63,6 +63,9 @@ type target struct {
 	status workload.NodeStatus
 	// isEarly: it is a control plane that is changed before etcd is bootstrapped.
 	isEarly bool
+	// wasReady: its Node was ready when the plan was made. sent is when it got its config.
+	wasReady bool
+	sent     time.Time
 	// drained: this run has begun to drain it, so that it may be cordoned.
 	drained bool
 	// progress is what this run does with it.
@@ -93,7 +96,7 @@ func (d *drive) effect(t *target) string {
 		return t.effectUnchanged()
 	case t.reboots && t.isEarly:
 		return "reboots, before etcd is bootstrapped"
-	case t.reboots && d.drain != nil:
+	case t.reboots && !d.drain.isOff:
 		return "is drained, reboots"
 	case t.reboots:
 		return "reboots, is not drained"

@@ -12,7 +12,7 @@ func TestEffect(t *testing.T) {
 	t.Parallel()
 
 	harmless := []machineconfig.Change{{Path: "machine.env"}}
-	drains, plain := &drive{drain: &drainer{}}, &drive{}
+	drains, plain := &drive{drain: &drainer{}}, &drive{drain: &drainer{isOff: true}}
 
 	for name, c := range map[string]struct {
 		d    *drive

@@ -23,7 +23,8 @@ const maxVolumes = 16
 const retryVolumes = time.Minute
 
 // readVolumes asks a node for its volumes once in a boot, after it runs, once after each change of its configuration,
-// after a restart of the operator, and as long as one of them is reported to have failed, or settles. Nothing depends on the answer but what is shown.
+// after a restart of the operator, and as long as one of them is reported to have failed, or settles. Nothing
+// depends on the answer but what is shown.
 func (r *Reconciler) readVolumes(ctx context.Context, s *scope, node *talos.Node) {
 	key := s.key().String()
 	if seen, _ := r.volumes.Load(key); s.knowsVolumes(seen) {
