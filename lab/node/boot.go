@@ -101,6 +101,9 @@ func (s *session) loadConfig(ctx context.Context) error {
 	s.showConfig()
 	s.announce()
 
+	// From now on, also the arrival of a certificate opens it.
+	s.apidDue.Store(true)
+
 	return s.serveAPID()
 }
 

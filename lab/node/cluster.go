@@ -66,8 +66,8 @@ func (s *session) certified() {
 		return
 	}
 
-	if _, declared := s.services.Get(svcAPID); !declared {
-		return // the boot has not come that far
+	if !s.apidDue.Load() {
+		return // the boot has not come that far: it has no network, or no config yet
 	}
 
 	if err := s.serveAPID(); err != nil {

@@ -56,6 +56,7 @@ type session struct {
 	installing sync.Mutex
 	// bootstrapped says that a bootstrap was asked for in this boot.
 	bootstrapped atomic.Bool
+	apidDue      atomic.Bool // the boot has come to where the machine API opens
 
 	configured chan struct{} // closed when there is a config complete for booting
 
