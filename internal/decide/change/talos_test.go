@@ -478,6 +478,10 @@ func (m *machine) reboot() {
 
 // install takes a few reconciliations.
 func (m *machine) install(act change.Act, done *change.Pass) {
+	if act == change.Uninstall { // whatever comes of it, what was installed may be gone
+		m.done = ""
+	}
+
 	if m.busy++; m.busy < 3 {
 		done.Held = "installing"
 
@@ -497,10 +501,6 @@ func (m *machine) install(act change.Act, done *change.Pass) {
 		m.boots, done.Installed = m.record.Change.Target, true
 	default:
 		m.boots, done.Uninstalled = m.record.Change.Base, true
-	}
-
-	if done.Uninstalled {
-		m.done = ""
 	}
 }
 
