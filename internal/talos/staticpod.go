@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/cosi-project/runtime/pkg/safe"
 	"github.com/siderolabs/talos/pkg/machinery/resources/k8s"
@@ -22,6 +23,10 @@ type StaticPod struct {
 	// Starting: nothing is known to be wrong, the pod may only need more time.
 	Starting bool
 }
+
+// StaticPodLag is how long after a change the states of static pods are not believed: the kubelet reads its static pods
+// every 20 seconds, and Talos their states every 15. Until then, they may be those of the pods before.
+const StaticPodLag = time.Minute
 
 // longestProblem is the maximum length of a text of a kubelet.
 const longestProblem = 300

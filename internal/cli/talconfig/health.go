@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
 
@@ -15,22 +14,13 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-const (
-	// nodeReady is the condition of Talos that waits for the Node.
-	nodeReady = "nodeReady"
-	// podTime is how long after a change the states of static pods are not believed: the kubelet reads its static pods
-	// every 20 seconds, and Talos their states every 15. Until then, they may be those of the pods before.
-	podTime = time.Minute
-)
+// isAboutNode reports whether an unmet condition of Talos waits for the Node.
+func isAboutNode(unmet string) bool { return strings.HasPrefix(unmet, "nodeReady:") }
 
 // lacksOf says what a node lacks to be healthy by its own account. A Node that was not ready before need not be ready
 // now: a cluster may have no network for its pods yet.
 func lacksOf(f talos.Facts, wasReady bool) error {
-	unmet := slices.DeleteFunc(slices.Clone(f.Unmet), func(u string) bool {
-		name, _, _ := strings.Cut(u, ":")
-
-		return name == nodeReady && !wasReady
-	})
+	unmet := slices.DeleteFunc(slices.Clone(f.Unmet), func(u string) bool { return !wasReady && isAboutNode(u) })
 
 	switch {
 	case f.Stage != change.StageRunning:
@@ -45,13 +35,7 @@ func lacksOf(f talos.Facts, wasReady bool) error {
 }
 
 // isReady reports whether a node calls its Node ready.
-func isReady(f talos.Facts) bool {
-	return f.Ready || !slices.ContainsFunc(f.Unmet, func(u string) bool {
-		name, _, _ := strings.Cut(u, ":")
-
-		return name == nodeReady
-	})
-}
+func isReady(f talos.Facts) bool { return f.Ready || !slices.ContainsFunc(f.Unmet, isAboutNode) }
 
 // restartsPods reports whether the kubelet of a node starts static pods anew for what changes, without a reboot.
 func (t *target) restartsPods() bool {
@@ -96,7 +80,7 @@ func (d *drive) health(ctx context.Context, t *target, node *talos.Node) error {
 		return err
 	}
 
-	if t.restartsPods() && d.drain.now().Sub(t.sent) < podTime {
+	if t.restartsPods() && d.drain.now().Sub(t.sent) < talos.StaticPodLag {
 		return errors.New("its kubelet may not have started its static pods anew yet")
 	}
 

@@ -4,14 +4,10 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/talos"
 )
-
-// podTime is how long after a change the states of static pods are not believed: the kubelet reads its static pods
-// every 20 seconds, and Talos their states every 15. Until then, they may be those of the pods before.
-const podTime = time.Minute
 
 // podsField is where a machine config has its static pods.
 const podsField = "machine.pods"
@@ -25,7 +21,7 @@ func (r *Reconciler) podLag(ctx context.Context, s *scope) string {
 		return ""
 	}
 
-	patience := min(podTime, s.rollout().HealthTimeout/2)
+	patience := min(talos.StaticPodLag, s.rollout().HealthTimeout/2)
 	if c.Phase == v1alpha1.ChangeSettling && !c.Reboot && r.Clock.Now().Sub(c.Since.Time) < patience {
 		return "its kubelet to report the static pods that it has now"
 	}
