@@ -120,9 +120,6 @@ func (a *applier) addFlags(f *pflag.FlagSet) {
 		"folder in which earlier versions have kept the record of the bootstrap, which is beside the talconfig.yaml now")
 }
 
-// accessTTL is the validity of the certificate that the command makes for itself.
-const accessTTL = 12 * time.Hour
-
 func (a *applier) run(ctx context.Context) error {
 	d, b, err := a.prepare()
 	if err != nil {
@@ -184,7 +181,7 @@ func (a *applier) plan(ctx context.Context, d *drive, b *bootstrapper) (bool, er
 		return false, fmt.Errorf("%w; nothing was changed", err)
 	}
 
-	if err := errors.Join(d.checkWipe(), d.checkTwins(), d.checkVersions()); err != nil {
+	if err := errors.Join(d.checkWipe(), d.checkTwins(), d.checkExchanged(), d.checkVersions()); err != nil {
 		return false, fmt.Errorf("%w; nothing was changed", err)
 	}
 
@@ -210,25 +207,23 @@ func (a *applier) plan(ctx context.Context, d *drive, b *bootstrapper) (bool, er
 
 // drive prepares what is asked of the nodes.
 func (a *applier) drive(fleet fleetFile, bundle *clusterstate.Bundle, files []render.File) (*drive, error) {
-	access, err := bundle.TalosCredentials(a.now(), accessTTL)
-	if err != nil {
-		return nil, err
-	}
-
 	selected, err := selectNodes(fleet, a.node)
 	if err != nil {
 		return nil, err
 	}
 
 	d := &drive{
-		pool: talos.NewPool(), creds: talos.Credentials{CA: access.CA, Cert: access.Cert, Key: access.Key}, bundle: bundle,
-		timeout: a.timeout, say: func(format string, args ...any) { fmt.Fprintf(a.Out, format+"\n", args...) },
+		pool: talos.NewPool(), bundle: bundle, timeout: a.timeout, say: func(format string, args ...any) { fmt.Fprintf(a.Out, format+"\n", args...) },
 		warn: func(format string, args ...any) { fmt.Fprintf(a.ErrOut, format+"\n", args...) },
 	}
 
 	d.firstConfig, d.wipe, d.newCluster = a.firstConfig, a.wipe, a.newCluster
 
 	if d.drain, err = a.drainer(fleet); err != nil {
+		return nil, err
+	}
+
+	if err := d.authenticate(); err != nil {
 		return nil, err
 	}
 

@@ -222,6 +222,70 @@ func TestApply(t *testing.T) {
 	}
 }
 
+// TestApplyToAnotherNode: an address that is not that of the node is noticed before anything is changed.
+func TestApplyToAnotherNode(t *testing.T) {
+	t.Parallel()
+
+	r := newRunning(t, 0)
+	words := []string{"apply", "-c", "FOLDER/talconfig.yaml", "--untried", "--yes"}
+	r.mustRun(words...)
+	r.configure("two")
+
+	before, text := r.mutating(), r.read("talconfig.yaml")
+	second, third := "ipAddress: "+r.nodes[1].Address()+",", "ipAddress: "+r.nodes[2].Address()+","
+
+	r.write("talconfig.yaml", strings.NewReplacer(second, third, third, second).Replace(text))
+
+	for _, more := range []string{"--dry-run", "--node=cp-1"} {
+		_, _, err := r.run(append(words, more)...)
+		if err == nil || !strings.Contains(err.Error(), "runs as cp-3, and the talconfig.yaml has that address for cp-2") ||
+			!strings.Contains(err.Error(), "nothing was changed") {
+			t.Errorf("%s: %v", more, err)
+		}
+	}
+
+	if after := r.mutating(); !slices.Equal(after, before) {
+		t.Errorf("the nodes were written to: %v, %v", before, after)
+	}
+
+	r.write("talconfig.yaml", strings.NewReplacer("cp-3", "cp-4").Replace(text))
+
+	if out, _, err := r.run(append(words, "--dry-run")...); exit.CodeOf(err) != 2 || !strings.Contains(out, "hostname") {
+		t.Errorf("a new name: %s, %v", out, err)
+	}
+}
+
+// TestApplyFollowsTheAddress: a node that responds at another of its addresses, once it has the new config, is found
+// there.
+func TestApplyFollowsTheAddress(t *testing.T) {
+	t.Parallel()
+
+	r := newRunning(t, 1)
+	r.reboots = true
+	r.configure("one")
+
+	moves, address := r.nodes[3], r.nodes[3].Address()
+	other := address[:strings.LastIndex(address, ".")] + ".77"
+	r.write("talconfig.yaml", strings.Replace(r.read("talconfig.yaml"), address+",", "'"+address+", "+other+"',", 1))
+
+	moved := make(chan error, 1)
+	out := &hook{call: func(text string) {
+		if !strings.Contains(text, "w-1: applying") {
+			return
+		}
+
+		go func() {
+			err := wait.Until(t.Context(), "it has its config", func(context.Context) error { return wait.True(r.holds("one") == 1) })
+			moved <- errors.Join(err, moves.Readdress(other), moves.PowerOn(t.Context()))
+		}()
+	}}
+
+	err := r.follow(out, "apply", "-c", "FOLDER/talconfig.yaml", "--untried", "--no-drain", "--yes", "--node", "w-1")
+	if err := errors.Join(err, wait.Done(t, "the machine has moved", moved)); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // TestApplyStopsAtBrokenPods: a static pod that does not run stops the command at the first node, which is not healthy by
 // its own account, and the next run does not give it to another one.
 func TestApplyStopsAtBrokenPods(t *testing.T) {

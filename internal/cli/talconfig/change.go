@@ -18,6 +18,10 @@ import (
 // work changes one node after the other. The order of the control planes is computed anew each time: the leader moves.
 func (d *drive) work(ctx context.Context, due []*target, so *tally) error {
 	for len(due) > 0 {
+		if err := d.authenticate(); err != nil {
+			return err
+		}
+
 		t := next(due, d.collect(ctx, true))
 
 		if err := d.change(ctx, t); err != nil {
@@ -251,12 +255,7 @@ func (d *drive) try(ctx context.Context, t *target, node *talos.Node) error {
 	defer cancel()
 
 	err := d.until(ctx, "it does not respond with the new config", 1, func(ctx context.Context) error {
-		probe, err := d.pool.Probe(ctx, t.address, &d.creds)
-		if probe.State != talos.StateMember {
-			return silent(t.address, err)
-		}
-
-		return nil
+		return d.reach(ctx, t)
 	})
 	if err != nil {
 		return fmt.Errorf("%w; it rolls the config back by itself after %s", err, tryTimeout)
@@ -275,6 +274,8 @@ func (d *drive) settled(ctx context.Context, t *target, boot string) error {
 	is, err := node.BootID(ctx)
 
 	switch {
+	case err != nil && len(t.Addresses()) > 1 && d.reach(ctx, t) == nil:
+		return errors.New("it was asked at another address than before")
 	case err != nil:
 		return err
 	case t.reboots && is == boot:

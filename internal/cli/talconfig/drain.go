@@ -95,7 +95,7 @@ func (d *drive) kubernetes(ctx context.Context) (*workload.Cluster, error) {
 func (d *drive) identify(ctx context.Context, t *target, node *talos.Node) error {
 	facts, err := node.Facts(ctx)
 	t.ref = workload.NodeRef{Name: facts.NodeName, UUID: facts.UUID, BootID: facts.BootID, Mark: d.drain.mark}
-	t.wasReady = err == nil && isReady(facts)
+	t.hostname, t.wasReady = facts.Hostname, err == nil && isReady(facts)
 
 	return err
 }

@@ -22,8 +22,10 @@ import (
 
 // drive changes the nodes of a running cluster.
 type drive struct {
-	pool    *talos.Pool
+	pool *talos.Pool
+	// creds are replaced from renewAt on.
 	creds   talos.Credentials
+	renewAt time.Time
 	bundle  *clusterstate.Bundle
 	timeout time.Duration
 	say     func(format string, args ...any)
@@ -58,6 +60,8 @@ type target struct {
 	warnings      []string
 	reboots       bool
 
+	// hostname that it runs with.
+	hostname string
 	// ref identifies its Node in Kubernetes, status is what Kubernetes reported of it when the plan was made.
 	ref    workload.NodeRef
 	status workload.NodeStatus
@@ -157,6 +161,28 @@ func (d *drive) look(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// accessTTL is the validity of the certificate that the command makes for itself.
+const accessTTL = 12 * time.Hour
+
+// authenticate makes the certificate, and makes it anew once half of its validity is over: a run over hundreds of nodes
+// takes days.
+func (d *drive) authenticate() error {
+	now := d.drain.now()
+	if now.Before(d.renewAt) {
+		return nil
+	}
+
+	access, err := d.bundle.TalosCredentials(now, accessTTL)
+	if err != nil {
+		return err
+	}
+
+	d.creds = talos.Credentials{CA: access.CA, Cert: access.Cert, Key: access.Key}
+	d.renewAt = now.Add(accessTTL / 2)
+
+	return nil
+}
+
 func (d *drive) ref(t *target) talos.NodeRef {
 	return talos.NodeRef{Key: t.Hostname, Address: t.address, Credentials: d.creds}
 }
@@ -189,11 +215,11 @@ func (d *drive) meet(ctx context.Context, t *target) error {
 		return err
 	}
 
-	if err := d.checkIdentity(t); err != nil || !t.isSelected {
+	if err := d.checkIdentity(t); err != nil {
 		return err
 	}
 
-	if err := d.identify(ctx, t, node); err != nil {
+	if err := d.identify(ctx, t, node); err != nil || !t.isSelected {
 		return err
 	}
 
@@ -251,22 +277,6 @@ func silent(address string, err error) error {
 	}
 
 	return fmt.Errorf("the Talos API at %s does not respond: %w", address, err)
-}
-
-func (d *drive) checkIdentity(t *target) error {
-	have, err := machineconfig.IdentityOf(t.live)
-
-	switch {
-	case err != nil:
-		return err
-	case !have.SameCluster(d.bundle.Identity()):
-		return fmt.Errorf("the node at %s has another cluster ID than the PKI: check --secret-file", t.address)
-	case string(have.Role) != string(t.role()):
-		return fmt.Errorf("the node at %s is a %s, and the talconfig.yaml says %s: a role only changes by a reset", t.address,
-			have.Role, t.role())
-	}
-
-	return nil
 }
 
 // compare finds out what changes. Versions belong to upgrades, which go another way, and install.wipe of a first config

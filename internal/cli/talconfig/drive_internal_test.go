@@ -1,8 +1,11 @@
 package talconfig
 
 import (
+	"slices"
 	"testing"
+	"time"
 
+	"github.com/talos-operator/talos-operator/internal/clusterstate"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
@@ -40,6 +43,32 @@ func TestEffect(t *testing.T) {
 	} {
 		if got := c.d.effect(&c.t); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestAuthenticate: the certificate is made anew well before it ends, and not for each node.
+func TestAuthenticate(t *testing.T) {
+	t.Parallel()
+
+	now := time.Date(2026, 11, 29, 0, 0, 0, 0, time.UTC)
+
+	bundle, err := clusterstate.NewBundle(clusterstate.Options{TalosVersion: "v1.13.9", Now: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	d := &drive{bundle: bundle, drain: &drainer{now: func() time.Time { return now }}}
+
+	for _, c := range []struct {
+		after   time.Duration
+		renewed bool
+	}{{0, true}, {time.Minute, false}, {accessTTL/2 - 2*time.Minute, false}, {time.Minute, true}, {time.Minute, false}} {
+		now = now.Add(c.after)
+		before := d.creds.Cert
+
+		if err := d.authenticate(); err != nil || slices.Equal(d.creds.Cert, before) == c.renewed {
+			t.Errorf("after %s: renewed, want %t: %v", c.after, c.renewed, err)
 		}
 	}
 }

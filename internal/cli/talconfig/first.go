@@ -316,22 +316,6 @@ func isProbed(found []talos.Disk, path string) bool {
 	return slices.ContainsFunc(found, func(d talos.Disk) bool { return d.DevPath == path && d.Probed })
 }
 
-// checkTwins refuses two nodes of the talconfig.yaml that are one machine.
-func (d *drive) checkTwins() error {
-	seen := map[string]*target{}
-
-	for _, t := range d.bares() {
-		if other := seen[t.bare.fingerprint]; other != nil {
-			return fmt.Errorf("%s and %s are one machine: %s and %s present the same certificate", other.Hostname, t.Hostname,
-				other.address, t.address)
-		}
-
-		seen[t.bare.fingerprint] = t
-	}
-
-	return nil
-}
-
 // checkVersions refuses a first config with other versions than the control planes run. They move by upgrades only, and
 // a kubelet must not be newer than the API servers.
 func (d *drive) checkVersions() error {

@@ -13,6 +13,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/safety"
 	model "github.com/talos-operator/talos-operator/internal/talconfig"
 	"github.com/talos-operator/talos-operator/internal/talos"
+	"github.com/talos-operator/talos-operator/internal/workload"
 )
 
 // TestChooseDisk: a disk is named by the config, exists, and holds nothing that the user does not allow to wipe. Nothing
@@ -187,7 +188,8 @@ func TestCutShort(t *testing.T) {
 	}
 }
 
-// TestTwins: two nodes of the talconfig.yaml are not one machine, which would get both configs.
+// TestTwins: two nodes of the talconfig.yaml are not one machine, which would get both configs, whether it runs or not.
+// Those that were not asked may be any machine.
 func TestTwins(t *testing.T) {
 	t.Parallel()
 
@@ -197,11 +199,24 @@ func TestTwins(t *testing.T) {
 		}
 	}
 
-	for fingerprint, want := range map[string]bool{"a": true, "b": false} {
-		d := &drive{nodes: []*target{at("w-1", "a"), at("w-2", fingerprint)}}
+	runs := func(name, boot string) *target {
+		return &target{Machine: &model.Machine{Node: model.Node{Hostname: name}}, ref: workload.NodeRef{BootID: boot}}
+	}
+
+	for _, c := range []struct {
+		first, second *target
+		want          bool
+	}{
+		{at("w-1", "a"), at("w-2", "a"), true},
+		{at("w-1", "a"), at("w-2", "b"), false},
+		{runs("w-1", "a"), runs("w-2", "a"), true},
+		{runs("w-1", "a"), runs("w-2", "b"), false},
+		{runs("w-1", ""), runs("w-2", ""), false},
+	} {
+		d, want := &drive{nodes: []*target{c.first, c.second}}, c.want
 
 		if err := d.checkTwins(); (err != nil) != want || err != nil && !strings.Contains(err.Error(), "w-1 and w-2 are one machine") {
-			t.Errorf("fingerprints a and %s: %v", fingerprint, err)
+			t.Errorf("%q and %q: %v", c.first.fingerprint(), c.second.fingerprint(), err)
 		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/talos-operator/talos-operator/internal/safety"
-	"github.com/talos-operator/talos-operator/internal/talos"
 	"github.com/talos-operator/talos-operator/internal/text"
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
@@ -16,6 +15,10 @@ import (
 // workFirst gives one machine after the other its first config.
 func (d *drive) workFirst(ctx context.Context, bares []*target, so *tally) error {
 	for _, t := range bares {
+		if err := d.authenticate(); err != nil {
+			return err
+		}
+
 		if err := d.first(ctx, t); err != nil {
 			return t.ended(ctx, err, fmt.Sprintf("%d of %d machines got their first config, and no other node is "+
 				"changed", so.done, so.total), "")
@@ -84,8 +87,8 @@ func (d *drive) sendFirst(ctx context.Context, t *target) error {
 // installed reports what a machine lacks to run with its first config. Before etcd is bootstrapped, a control plane
 // waits for that, and nothing is known about Kubernetes.
 func (d *drive) installed(ctx context.Context, t *target, established bool) error {
-	if probe, err := d.pool.Probe(ctx, t.address, &d.creds); probe.State != talos.StateMember {
-		return silent(t.address, err)
+	if err := d.reach(ctx, t); err != nil {
+		return err
 	}
 
 	node, err := d.pool.Node(ctx, d.ref(t))
