@@ -28,16 +28,18 @@ func Certificate(by any, namespace, cluster, certificate string, end time.Time) 
 	certificateExpiry.WithLabelValues(namespace, cluster, certificate).Set(float64(end.Unix()))
 }
 
-// ForgetCertificates drops what was told of a TalosControlPlane that is gone.
-func ForgetCertificates(namespace, cluster string) {
+// ForgetControlPlane drops what was told of a TalosControlPlane that is gone.
+func ForgetControlPlane(namespace, cluster string) {
 	tellers.Delete(teller{namespace, cluster})
 	certificateExpiry.DeletePartialMatch(prometheus.Labels{"namespace": namespace, "cluster": cluster})
+	observed.forget(namespace, cluster)
 }
 
-// LeaveCertificates drops what was told of a TalosControlPlane that has left a shard, unless another one has told
+// LeaveControlPlane drops what was told of a TalosControlPlane that has left a shard, unless another one has told
 // since.
-func LeaveCertificates(by any, namespace, cluster string) {
+func LeaveControlPlane(by any, namespace, cluster string) {
 	if tellers.CompareAndDelete(teller{namespace, cluster}, by) {
 		certificateExpiry.DeletePartialMatch(prometheus.Labels{"namespace": namespace, "cluster": cluster})
+		observed.forget(namespace, cluster)
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/talos-operator/talos-operator/internal/metrics"
 )
 
-// TestLeaveCertificates: the shard that a cluster has left drops what it told of its certificates, and not what another
+// TestLeaveControlPlane: the shard that a cluster has left drops what it told of its certificates, and not what another
 // shard of the same process has told since.
-func TestLeaveCertificates(t *testing.T) {
+func TestLeaveControlPlane(t *testing.T) {
 	const name = "talos_operator_certificate_expiry_timestamp_seconds"
 
 	told := func() bool {
@@ -43,13 +43,13 @@ func TestLeaveCertificates(t *testing.T) {
 
 	metrics.Certificate(before, "ns", "leaves", "ca-etcd", time.Unix(1, 0))
 	metrics.Certificate(after, "ns", "leaves", "ca-etcd", time.Unix(1, 0))
-	metrics.LeaveCertificates(before, "ns", "leaves")
+	metrics.LeaveControlPlane(before, "ns", "leaves")
 
 	if !told() {
 		t.Error("what the new shard has told is gone")
 	}
 
-	metrics.LeaveCertificates(after, "ns", "leaves")
+	metrics.LeaveControlPlane(after, "ns", "leaves")
 
 	if told() {
 		t.Error("the shard that the cluster has left still tells of its certificates")

@@ -72,6 +72,21 @@ func ObserveEtcd(namespace, controlPlane string, nodes []safety.Node) {
 	observed.planes[key] = p
 }
 
+// forget drops what was observed of a control plane: another one of its name begins anew, and a shard that returns
+// tells nothing of before.
+func (o *observations) forget(namespace, controlPlane string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	key := types.NamespacedName{Namespace: namespace, Name: controlPlane}
+
+	for i := range o.planes[key].nodes {
+		delete(o.quotas, types.NamespacedName{Namespace: namespace, Name: o.planes[key].nodes[i].Name})
+	}
+
+	delete(o.planes, key)
+}
+
 // ObserveQuota tells the quota of the database, in bytes, in the live configuration of a control-plane machine.
 func ObserveQuota(namespace, machine string, quota int64) {
 	observed.mu.Lock()

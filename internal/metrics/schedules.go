@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -17,7 +18,8 @@ var (
 	scheduleLabels = []string{"namespace", "control_plane", "schedule"}
 
 	scheduleMet = prometheus.NewDesc("talos_operator_backup_schedule_recovery_point_met",
-		"Whether the last good backup of a schedule is not older than its maxAge. Absent without one.", scheduleLabels, nil)
+		"Whether the last good backup of a schedule is not older than its maxAge. Absent without one, and until the first "+
+			"backup or maxAge.", scheduleLabels, nil)
 	scheduleSuccess = prometheus.NewDesc("talos_operator_backup_schedule_last_success_timestamp_seconds",
 		"When the newest good backup of a schedule was complete, as Unix time.", scheduleLabels, nil)
 	scheduleNext = prometheus.NewDesc("talos_operator_backup_schedule_next_timestamp_seconds",
@@ -26,7 +28,7 @@ var (
 	scheduleSuspended = prometheus.NewDesc("talos_operator_backup_schedule_suspended",
 		"Whether a schedule is suspended.", scheduleLabels, nil)
 	scheduleVerified = prometheus.NewDesc("talos_operator_backup_schedule_verified",
-		"Whether the last verification of the newest backup in the store succeeded. Absent where the schedule has none.",
+		"Whether the last verification of the newest backup in the store succeeded. Absent before the first one.",
 		scheduleLabels, nil)
 	scheduleVerification = prometheus.NewDesc("talos_operator_backup_schedule_verification_timestamp_seconds",
 		"When the last verification that succeeded ended, as Unix time.", append(scheduleLabels[:3:3], "level"), nil)
@@ -80,10 +82,8 @@ func collectSchedule(ch chan<- prometheus.Metric, o *v1alpha1.TalosEtcdBackupSch
 
 	put(scheduleSuspended, number(o.Spec.Suspend))
 
-	if o.Spec.MaxAge != nil {
-		met := meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionRecoveryPointMet)
-		put(scheduleMet, number(met && st.LastSuccessTime != nil &&
-			!now.After(st.LastSuccessTime.Add(o.Spec.MaxAge.Duration))))
+	if met, known := recoveryPointMet(o, now); known {
+		put(scheduleMet, number(met))
 	}
 
 	if st.LastSuccessTime != nil {
@@ -94,8 +94,10 @@ func collectSchedule(ch chan<- prometheus.Metric, o *v1alpha1.TalosEtcdBackupSch
 		put(scheduleNext, float64(st.NextScheduleTime.Unix()))
 	}
 
-	if o.Spec.Verification != nil {
-		put(scheduleVerified, number(meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionVerified)))
+	// Before the first verification, nothing is known.
+	c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionVerified)
+	if o.Spec.Verification != nil && c != nil && c.Status != metav1.ConditionUnknown {
+		put(scheduleVerified, number(c.Status == metav1.ConditionTrue))
 	}
 
 	if v := st.Verification; v != nil {
@@ -106,6 +108,22 @@ func collectSchedule(ch chan<- prometheus.Metric, o *v1alpha1.TalosEtcdBackupSch
 		put(scheduleStored, float64(st.Stored.Count))
 		put(scheduleStoredBytes, quantity(st.Stored.Size))
 	}
+}
+
+// recoveryPointMet reports whether the last good backup is recent enough now. Nothing is known of a schedule that is
+// younger than its maxAge and has no backup yet.
+func recoveryPointMet(o *v1alpha1.TalosEtcdBackupSchedule, now time.Time) (met, known bool) {
+	if o.Spec.MaxAge == nil {
+		return false, false
+	}
+
+	last := o.Status.LastSuccessTime
+	if last == nil {
+		return false, now.After(o.CreationTimestamp.Add(o.Spec.MaxAge.Duration))
+	}
+
+	return meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionRecoveryPointMet) &&
+		!now.After(last.Add(o.Spec.MaxAge.Duration)), true
 }
 
 func number(is bool) float64 {

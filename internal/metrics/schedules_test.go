@@ -1,6 +1,7 @@
 package metrics_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -46,9 +47,16 @@ func TestSchedules(t *testing.T) {
 	bare.Spec.BackupTemplate.Spec.ControlPlaneRef.Name = "c"
 	bare.Spec.Suspend = true
 
+	young := &v1alpha1.TalosEtcdBackupSchedule{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "young", CreationTimestamp: *at(1990)}, Spec: *full.Spec.DeepCopy(),
+	}
+	young.Status.Conditions = []metav1.Condition{
+		{Type: v1alpha1.ConditionRecoveryPointMet, Status: metav1.ConditionUnknown},
+		{Type: v1alpha1.ConditionVerified, Status: metav1.ConditionUnknown},
+	}
 	clock := testclock.NewFakePassiveClock(time.Unix(2000, 0))
 	s := metrics.Schedules{
-		Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(full, bare).Build(), Clock: clock,
+		Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(full, bare, young).Build(), Clock: clock,
 	}
 
 	want := []string{
@@ -59,6 +67,7 @@ func TestSchedules(t *testing.T) {
 		"talos_operator_backup_schedule_stored_bytes c ns full 900",
 		"talos_operator_backup_schedule_suspended c ns bare 1",
 		"talos_operator_backup_schedule_suspended c ns full 0",
+		"talos_operator_backup_schedule_suspended c ns young 0",
 		"talos_operator_backup_schedule_verification_timestamp_seconds c Drill ns full 1500",
 		"talos_operator_backup_schedule_verified c ns full 1",
 	}
@@ -71,5 +80,13 @@ func TestSchedules(t *testing.T) {
 	want[2] = "talos_operator_backup_schedule_recovery_point_met c ns full 0"
 	if diff := cmp.Diff(want, series(t, s)); diff != "" {
 		t.Errorf("later: %s", diff)
+	}
+
+	// One without any backup has missed its recovery point after maxAge, also while nothing is reconciled.
+	clock.SetTime(time.Unix(5591, 0))
+
+	want = slices.Insert(want, 3, "talos_operator_backup_schedule_recovery_point_met c ns young 0")
+	if diff := cmp.Diff(want, series(t, s)); diff != "" {
+		t.Errorf("after maxAge: %s", diff)
 	}
 }

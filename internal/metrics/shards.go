@@ -149,6 +149,6 @@ func (p *Part) End() {
 	}
 
 	for i := range planes.Items {
-		ForgetCertificates(planes.Items[i].Namespace, planes.Items[i].Name)
+		ForgetControlPlane(planes.Items[i].Namespace, planes.Items[i].Name)
 	}
 }

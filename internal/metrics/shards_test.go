@@ -19,6 +19,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/metrics"
+	"github.com/talos-operator/talos-operator/internal/safety"
 	"github.com/talos-operator/talos-operator/internal/talos/nodewatch"
 	"github.com/talos-operator/talos-operator/test/wait"
 )
@@ -38,6 +39,7 @@ func TestParts(t *testing.T) {
 		_, err := metrics.Register(part, metrics.Sources{
 			Client: cache, Clock: testclock.NewFakePassiveClock(time.Unix(1000, 0)), Elected: elected, Part: true,
 			Streams: func() map[nodewatch.Mode]nodewatch.Streams { return nil },
+			Latency: func(string) (time.Duration, bool) { return 0, false },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -63,7 +65,21 @@ func TestParts(t *testing.T) {
 	}
 
 	metrics.Certificate(t, "ns", "seven", "ca-etcd", time.Unix(1, 0))
+
+	metrics.ObserveEtcd("ns", "seven", []safety.Node{{Name: "seven-0", MemberID: 1, Leader: 1}})
+	metrics.ObserveQuota("ns", "seven-0", 1)
+
+	told, _ := etcdPlane(t, "seven", "seven-0")
+	if got := told(); len(got) == 0 {
+		t.Error("nothing is told of etcd")
+	}
+
 	parts["7"].End()
+
+	// A replica that takes the shard again tells nothing of before.
+	if got := told(); len(got) > 0 {
+		t.Errorf("of the etcd is told: %v", got)
+	}
 
 	if got := clustersOf(t, registry, "talos_operator_cluster_phase"); !slices.Equal(got, []string{"8 eight"}) {
 		t.Errorf("when a shard is given up, %v is told", got)
@@ -130,7 +146,11 @@ func clusterNamed(t *testing.T, name string) client.Client {
 	c := &vitistackv1alpha1.KubernetesCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
 	c.Status.Phase = vitistackv1alpha1.PhaseRunning
 
-	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(c).Build()
+	cp := &v1alpha1.TalosControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+	machine := &v1alpha1.TalosMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name + "-0"}}
+	machine.Spec.ControlPlaneRef.Name = name
+
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(c, cp, machine).Build()
 }
 
 // clustersOf are the shard and the cluster of each series of a metric.

@@ -75,7 +75,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 	if err := r.Client.Get(ctx, req.NamespacedName, cp); err != nil {
 		if failure.Gone(err) {
 			r.forget(req.NamespacedName)
-			metrics.LeaveCertificates(r, req.Namespace, req.Name)
+			metrics.LeaveControlPlane(r, req.Namespace, req.Name)
 		}
 
 		return ctrl.Result{}, failure.IgnoreGone(err)
