@@ -202,6 +202,41 @@ var configNames = strings.NewReplacer(
 	"secrets.aescbcencryptionsecret", "cluster.aescbcEncryptionSecret",
 )
 
+// Differs returns the fields of the machine config of a control-plane node, read as a bundle, that hold other secrets
+// than the bundle, apart from the CAs. With them, new nodes could not read what the old ones have encrypted, or would
+// not accept their tokens.
+func (b *Bundle) Differs(node *Bundle) []string {
+	mine, theirs := b.secrets, node.secrets
+
+	var out []string
+
+	for _, f := range []struct{ name, mine, theirs string }{
+		{"cluster.secret", mine.Cluster.Secret, theirs.Cluster.Secret},
+		{"cluster.token", mine.Secrets.BootstrapToken, theirs.Secrets.BootstrapToken},
+		{
+			"cluster.secretboxEncryptionSecret", mine.Secrets.SecretboxEncryptionSecret,
+			theirs.Secrets.SecretboxEncryptionSecret,
+		},
+		{"cluster.aescbcEncryptionSecret", mine.Secrets.AESCBCEncryptionSecret, theirs.Secrets.AESCBCEncryptionSecret},
+		{"cluster.serviceAccount", serviceAccount(mine), serviceAccount(theirs)},
+		{"machine.token", mine.TrustdInfo.Token, theirs.TrustdInfo.Token},
+	} {
+		if f.mine != f.theirs {
+			out = append(out, f.name)
+		}
+	}
+
+	return out
+}
+
+func serviceAccount(b *secrets.Bundle) string {
+	if b.Certs.K8sServiceAccount == nil {
+		return ""
+	}
+
+	return strings.TrimSpace(string(b.Certs.K8sServiceAccount.Key))
+}
+
 func (c *foreignConfig) isRedacted() bool {
 	texts := []string{
 		c.Machine.Token, c.Cluster.Secret, c.Cluster.Token, c.Cluster.SecretboxEncryptionSecret,

@@ -103,6 +103,58 @@ func TestImportBundle(t *testing.T) {
 	}
 }
 
+// TestDiffers: each secret that the config of a node does not share with a bundle is named, and no value.
+func TestDiffers(t *testing.T) {
+	t.Parallel()
+
+	_, secretsYAML, controlPlane, _ := talosctlFiles(t, "v1.13.9")
+
+	live, err := clusterstate.BundleFromConfig(controlPlane)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	_, foreign, _, _ := talosctlFiles(t, "v1.13.9")
+	other := &secrets.Bundle{}
+
+	if err := yaml.Unmarshal(foreign, other); err != nil {
+		t.Fatal(err)
+	}
+
+	for want, change := range map[string]func(*secrets.Bundle){
+		"":                                  func(*secrets.Bundle) {},
+		"cluster.secret":                    func(b *secrets.Bundle) { b.Cluster.Secret = other.Cluster.Secret },
+		"cluster.token":                     func(b *secrets.Bundle) { b.Secrets.BootstrapToken = other.Secrets.BootstrapToken },
+		"cluster.secretboxEncryptionSecret": func(b *secrets.Bundle) { b.Secrets.SecretboxEncryptionSecret = other.Secrets.SecretboxEncryptionSecret },
+		"cluster.secretboxEncryptionSecret, cluster.aescbcEncryptionSecret": func(b *secrets.Bundle) {
+			b.Secrets.AESCBCEncryptionSecret, b.Secrets.SecretboxEncryptionSecret = b.Secrets.SecretboxEncryptionSecret, ""
+		},
+		"cluster.serviceAccount": func(b *secrets.Bundle) { b.Certs.K8sServiceAccount = other.Certs.K8sServiceAccount },
+		"machine.token":          func(b *secrets.Bundle) { b.TrustdInfo = other.TrustdInfo },
+	} {
+		given := &secrets.Bundle{}
+		if err := yaml.Unmarshal(secretsYAML, given); err != nil {
+			t.Fatal(err)
+		}
+
+		change(given)
+
+		raw, err := yaml.Marshal(given)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		bundle, err := clusterstate.ImportBundle(raw)
+		if err != nil {
+			t.Fatalf("%q: %v", want, err)
+		}
+
+		if got := strings.Join(bundle.Differs(live), ", "); got != want || bundle.Fingerprint() != live.Fingerprint() {
+			t.Errorf("%q differs, want %q", got, want)
+		}
+	}
+}
+
 // TestImportOfARealFile reads the bundle that other tests keep as talosctl wrote it.
 func TestImportOfARealFile(t *testing.T) {
 	t.Parallel()

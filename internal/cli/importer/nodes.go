@@ -263,6 +263,11 @@ func (t *takeover) checkNode(n *runningNode) error {
 		if theirs.Fingerprint() != bundle.Fingerprint() {
 			return fmt.Errorf("the node at %s has other CAs of etcd or Kubernetes than the given secrets", n.Address)
 		}
+
+		if fields := bundle.Differs(theirs); len(fields) > 0 {
+			return fmt.Errorf("the config of the node at %s has another %s than the given secrets", n.Address,
+				strings.Join(fields, ", "))
+		}
 	}
 
 	if n.Disk, err = machineconfig.InstallDisk(n.Config); err != nil {

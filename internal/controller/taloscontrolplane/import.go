@@ -246,6 +246,10 @@ func checkImported(s *scope, state *clusterstate.State, m *v1alpha1.TalosMachine
 		return refuse("its config has other CAs, or another cluster ID, than the Secret named by spec.import")
 	}
 
+	if fields := state.Bundle.Differs(theirs); len(fields) > 0 {
+		return refuse("its config has another " + strings.Join(fields, ", ") + " than the Secret named by spec.import")
+	}
+
 	live, err := clusterimport.Describe(config, facts.TalosVersion)
 	if err != nil {
 		return refuse(err.Error())

@@ -1,6 +1,7 @@
 package taloscontrolplane_test
 
 import (
+	"regexp"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -214,9 +215,27 @@ func TestImportRefused(t *testing.T) {
 		e.until(cp, "it is gone", func() bool { return e.Gone(cp) })
 	}
 
-	nodes[2].Kill()
+	// With a key from before it was changed, what etcd holds could not be read.
+	former := regexp.MustCompile(`secretboxencryptionsecret: .*`).ReplaceAll(c.SecretsYAML(),
+		[]byte("secretboxencryptionsecret: bm90IHRoZSBrZXkgdGhhdCB0aGUgbm9kZXMgaGF2ZSE="))
+	e.stray(map[string][]byte{"talosconfig": c.Talosconfig(), "secrets.yaml": former})
 
 	cp := e.create(3, importing)
+
+	if res, err := e.pass(cp); err != nil || res.RequeueAfter <= 0 {
+		t.Errorf("a former key: %+v, %v", res, err)
+	}
+
+	e.Condition(cp, v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonImportRefused,
+		"its config has another cluster.secretboxEncryptionSecret than")
+	e.noState("a former key", before, nodes...)
+	e.Delete(cp)
+	e.until(cp, "it is gone", func() bool { return e.Gone(cp) })
+
+	e.stray(map[string][]byte{"talosconfig": c.Talosconfig(), "secrets.yaml": c.SecretsYAML()})
+	nodes[2].Kill()
+
+	cp = e.create(3, importing)
 
 	if res, err := e.pass(cp); err != nil || res.RequeueAfter <= 0 {
 		t.Errorf("a node that is silent: %+v, %v", res, err)
