@@ -339,6 +339,11 @@ func TestRefused(t *testing.T) {
 		"shards=0":                                          "shards",
 		"shards=2,leaderElection.enabled=false":             "each shard needs a Lease",
 		"extraArgs={--shards=2}":                            "set shards",
+		"extraArgs={--metrics-secure=false}":                "set metrics.secure",
+		"extraArgs={--metrics-bind-address=:9}":             "set metrics.enabled",
+		"extraArgs={--metrics-cert-dir=/tls}":               "set metrics.certificateSecret",
+		"extraArgs={--namespaces=a}":                        "set watchNamespaces",
+		"extraArgs={--health-probe-bind-address=:9}":        "need port 8081",
 		"serviceMonitor.enabled=true,metrics.enabled=no":    "metrics",
 		"serviceMonitor.enabled=true,metrics.enabled=false": "there is nothing to scrape",
 	} {
