@@ -117,8 +117,9 @@ func (s Source) ask(ctx context.Context, m *v1alpha1.TalosMachine) safety.Node {
 
 	switch probe.State {
 	case talos.StateMaintenance:
-		// If a machine does not present the expected certificate, its identity is unknown.
-		if probe.Check(m.Spec.MaintenanceFingerprint) == nil {
+		// If a machine does not present the expected certificate, or has another UUID, nothing is known of this one: it may
+		// run at another address.
+		if probe.Check(m.Spec.MaintenanceFingerprint) == nil && s.isWiped(ctx, m, probe.Fingerprint) {
 			n.Answer = safety.AnswerMaintenance
 		}
 	case talos.StateMember:
@@ -186,9 +187,26 @@ func (s Source) askOver(ctx context.Context, node *talos.Node, m *v1alpha1.Talos
 
 // isItself reports whether the responding machine is the one that responded before.
 func (s Source) isItself(m *v1alpha1.TalosMachine, uuid string) bool {
-	known := s.State.Runtime.UUID(m.Name)
+	known, accepted := s.State.Runtime.UUID(m.Name), m.Annotations[v1alpha1.AcceptMachineAnnotation]
 
-	return known == "" || uuid == known || uuid == "" || uuid == m.Annotations[v1alpha1.AcceptMachineAnnotation]
+	return known == "" || uuid == known || accepted != "" && accepted == cmp.Or(uuid, v1alpha1.AcceptNoUUID)
+}
+
+// isWiped reports whether the machine in maintenance mode at the address is the one that responded before.
+func (s Source) isWiped(ctx context.Context, m *v1alpha1.TalosMachine, fingerprint string) bool {
+	if s.State.Runtime.UUID(m.Name) == "" {
+		return true
+	}
+
+	node, err := s.Nodes.Maintenance(ctx, Address(m), fingerprint)
+	if err != nil {
+		return false
+	}
+	defer node.Close()
+
+	facts, err := node.Facts(ctx)
+
+	return err == nil && s.isItself(m, facts.UUID)
 }
 
 // askEtcd adds what the node reports about etcd, whose service is in the given state. What cannot be read stays

@@ -247,6 +247,42 @@ func TestFingerprint(t *testing.T) {
 	}
 }
 
+// TestStrangerInMaintenance: another machine in maintenance mode, at the address of one that was configured, is no
+// evidence that this one was wiped, until a user says that its hardware was exchanged.
+func TestStrangerInMaintenance(t *testing.T) {
+	t.Parallel()
+
+	w := newWorld(t)
+	n := w.bare("first")
+
+	wait.For(t, "maintenance mode", func(context.Context) error {
+		return wait.True(n.Status().Stage == "maintenance")
+	})
+
+	for _, c := range []struct {
+		known, accepted string
+		want            safety.Answer
+	}{
+		{"", "", safety.AnswerMaintenance},
+		{n.UUID(), "", safety.AnswerMaintenance},
+		{"11111111-2222-3333-4444-555555555555", "", safety.AnswerUnknown},
+		{"11111111-2222-3333-4444-555555555555", v1alpha1.AcceptNoUUID, safety.AnswerUnknown},
+		{"11111111-2222-3333-4444-555555555555", n.UUID(), safety.AnswerMaintenance},
+	} {
+		state := &clusterstate.State{}
+		state.Runtime.Machines = map[string]clusterstate.Machine{"first": {UUID: c.known}}
+
+		m := v1alpha1.TalosMachine{ObjectMeta: metav1.ObjectMeta{
+			Name: "first", Annotations: map[string]string{v1alpha1.AcceptMachineAnnotation: c.accepted},
+		}, Spec: v1alpha1.TalosMachineSpec{Address: w.address}}
+		src := evidence.Source{Nodes: w.pool, Credentials: w.creds, State: state}
+
+		if got := src.Collect(t.Context(), []v1alpha1.TalosMachine{m})[0].Answer; got != c.want {
+			t.Errorf("with the UUID %q known, and %q accepted, the answer is %v, want %v", c.known, c.accepted, got, c.want)
+		}
+	}
+}
+
 // TestSign: a machine that responds is alive, whatever its status says; if it does not respond, its cluster is queried,
 // and a cluster that cannot be queried proves nothing.
 func TestSign(t *testing.T) {

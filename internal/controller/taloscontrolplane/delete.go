@@ -50,6 +50,10 @@ func (r *Reconciler) delete(ctx context.Context, s *scope) (ctrl.Result, error) 
 		}
 	}
 
+	if err := r.leaveOrphan(ctx, s); err != nil {
+		return ctrl.Result{}, err
+	}
+
 	if len(machines) > 0 {
 		return ctrl.Result{}, r.deleteMachines(ctx, s, reset)
 	}
@@ -152,7 +156,7 @@ func (r *Reconciler) release(ctx context.Context, s *scope) error {
 	s.released = true
 
 	r.forget(s.key())
-	metrics.ForgetCertificates(s.cp.Namespace, s.cp.Name)
+	metrics.ForgetControlPlane(s.cp.Namespace, s.cp.Name)
 
 	return frame.RemoveFinalizer(ctx, r.Client, s.cp, s.base, v1alpha1.Finalizer)
 }

@@ -8,8 +8,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/controller/machineset"
 	"github.com/talos-operator/talos-operator/internal/evidence"
+	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/safety"
 )
 
@@ -94,6 +96,25 @@ func (r *Reconciler) observeAnyway(
 
 	if !s.asked && s.established() && (s.quorum.State == safety.QuorumHeld || s.quorum.State == safety.QuorumUnknown) {
 		r.askVersion(ctx, s)
+	}
+
+	return r.keepRecordAnyway(ctx, s, res, err)
+}
+
+// keepRecordAnyway reads the owner of a cluster also where every reconciliation ends early, for example because the
+// spec is refused: controllers of machines go on, and would never hear of another owner. Nothing is asked while the
+// cluster is deleted or restored.
+func (r *Reconciler) keepRecordAnyway(
+	ctx context.Context, s *scope, res ctrl.Result, err error,
+) (ctrl.Result, error) {
+	if err == nil && res.IsZero() || !s.cp.DeletionTimestamp.IsZero() || failure.Reason(err) == v1alpha1.ReasonRestoring ||
+		!s.established() || s.quorum.State != safety.QuorumHeld ||
+		s.held.State.Runtime.OwnedElsewhere(string(s.cp.UID)) != "" {
+		return res, err
+	}
+
+	if _, kerr := r.keepRecord(ctx, s); kerr != nil {
+		return ctrl.Result{}, kerr
 	}
 
 	return res, err

@@ -328,6 +328,15 @@ func (r *Reconciler) stillGone(ctx context.Context, s *scope, g clusterstate.Giv
 // harmless. Only a failed write of the state ends the reconciliation: a machine that refuses is asked again later, and
 // does not block others.
 func (r *Reconciler) wipe(ctx context.Context, s *scope, key string, who met, back string) error {
+	switch owner, err := r.ownerPermits(ctx, s); {
+	case err != nil:
+		return err
+	case owner.Action != safety.Proceed:
+		s.fenced = append(s.fenced, back+"; it is not wiped: "+owner.Message)
+
+		return nil
+	}
+
 	g := s.held.State.Runtime.GivenUp[key]
 	now := r.now()
 	g.ResetAt = &now

@@ -133,6 +133,36 @@ func TestRestoreOfTheGone(t *testing.T) {
 	e.until(cp, "the cluster goes on", func() bool { return !left() && bootstrapped(cp) })
 }
 
+// TestDeletionAfterARestoreOfTheGone: a control plane that is deleted does not wait for a restore whose object is gone,
+// nor do its machines.
+func TestDeletionAfterARestoreOfTheGone(t *testing.T) {
+	e := newEnv(t)
+	cp, _ := e.found(1)
+
+	e.record(func(s *clusterstate.State) {
+		s.Runtime.Restore = &clusterstate.Restore{Name: "gone", UID: "gone", Since: e.Clock.Now()}
+	})
+
+	held := e.talosMachine(0)
+	held.Finalizers = append(held.Finalizers, "example.com/test")
+
+	e.Update(held)
+	e.Delete(cp)
+
+	for range 3 {
+		_, _ = e.pass(cp)
+
+		if e.state().Runtime.Restore == nil {
+			t.Fatal("the cluster was taken from the restore at once")
+		}
+
+		e.Clock.Sleep(3 * time.Minute)
+	}
+
+	e.Clock.Sleep(2 * time.Minute)
+	e.until(cp, "its machines wait for no restore", func() bool { return e.state().Runtime.Restore == nil })
+}
+
 // departed is the machine to be removed in the test below.
 const departed = "cp-2"
 

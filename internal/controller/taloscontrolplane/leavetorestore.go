@@ -55,6 +55,27 @@ func (r *Reconciler) leaveToRestore(ctx context.Context, s *scope) (ctrl.Result,
 	return ctrl.Result{}, waiting
 }
 
+// leaveOrphan releases a cluster that is being deleted from a restore whose object is gone: its machines would wait for
+// that restore for ever.
+func (r *Reconciler) leaveOrphan(ctx context.Context, s *scope) error {
+	before := s.held
+	defer func() { s.held = before }()
+
+	held, err := r.States.Load(ctx, s.key())
+	if err != nil {
+		return ignoreUnusable(err)
+	}
+
+	if held.State.Runtime.Restore == nil {
+		return nil
+	}
+
+	s.held = held
+	_, err = r.releaseOrphan(ctx, s, *held.State.Runtime.Restore)
+
+	return err
+}
+
 // over reports whether the restore has been gone for long enough.
 func (o *orphans) over(key types.NamespacedName, uid string, now time.Time) bool {
 	o.mu.Lock()

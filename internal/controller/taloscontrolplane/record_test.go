@@ -90,6 +90,26 @@ func TestOwnerInTheCluster(t *testing.T) {
 	}
 }
 
+// TestOwnerIsAskedAlthoughTheSpecIsRefused: the owner is also queried where every reconciliation ends early, because machines and workers
+// go on meanwhile.
+func TestOwnerIsAskedAlthoughTheSpecIsRefused(t *testing.T) {
+	e := newEnv(t)
+	cp := e.owning()
+
+	harness.Change(e.Env, cp, func(cp *v1alpha1.TalosControlPlane) { cp.Spec.TalosVersion = "v1.13.1" })
+
+	if _, err := e.pass(cp); failure.Reason(err) != v1alpha1.ReasonDowngradeRefused {
+		t.Fatalf("the spec is not refused: %v", err)
+	}
+
+	e.claim(elsewhere, string(cp.UID))
+	e.Clock.SetTime(e.Clock.Now().Add(5 * time.Minute))
+
+	if _, err := e.pass(cp); failure.Reason(err) != v1alpha1.ReasonOwnedElsewhere || e.state().Runtime.RivalUID != elsewhere {
+		t.Errorf("after the takeover: %v; machines and workers read %q", err, e.state().Runtime.RivalUID)
+	}
+}
+
 // TestOwnerIsGivenBack: the other control plane releases the cluster, and no confirmation is needed here.
 func TestOwnerIsGivenBack(t *testing.T) {
 	e := newEnv(t)

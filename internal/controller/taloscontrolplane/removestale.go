@@ -1,6 +1,7 @@
 package taloscontrolplane
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/pause"
 	"github.com/talos-operator/talos-operator/internal/safety"
+	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
 // removeStale removes one orphaned etcd member that was observed twice, a minute apart.
@@ -52,6 +54,43 @@ func (r *Reconciler) removeStale(ctx context.Context, s *scope) (ctrl.Result, er
 		return ctrl.Result{}, failure.Waiting(verdict.Reason, verdict.Message, pollEvidence)
 	}
 
+	if at := r.runsAt(ctx, s, id); at != "" {
+		s.etcd.Message += fmt.Sprintf("; the member %s is not removed: the machine at %s responds as a node of this cluster: "+
+			"list it in spec.machines, or wipe it (talosctl reset)", safety.FormatMemberID(id), at)
+
+		return ctrl.Result{}, nil
+	}
+
+	if owner, err := r.ownerPermits(ctx, s); err != nil || owner.Action != safety.Proceed {
+		return ctrl.Result{}, cmp.Or(err, failure.Waiting(owner.Reason, owner.Message, pollEvidence))
+	}
+
+	return r.removeMember(ctx, s, id)
+}
+
+// runsAt returns the address at which a node of this cluster responds that may run an orphaned member: a machine that
+// is only not listed, because it was listed by another object, or after the backup from which the management cluster
+// was restored. It is empty if none responds.
+func (r *Reconciler) runsAt(ctx context.Context, s *scope, id uint64) string {
+	for i := range s.nodes {
+		for _, m := range s.nodes[i].Members {
+			if m.ID != id {
+				continue
+			}
+
+			for _, address := range m.PeerAddresses {
+				if probe, err := r.Nodes.Probe(ctx, address, &s.creds); err == nil && probe.State == talos.StateMember {
+					return address
+				}
+			}
+		}
+	}
+
+	return ""
+}
+
+// removeMember lets a node remove an orphaned member.
+func (r *Reconciler) removeMember(ctx context.Context, s *scope, id uint64) (ctrl.Result, error) {
 	for i := range s.nodes {
 		if !s.nodes[i].Serves() || pause.Holds(ctx, r.Client, &s.machines[i]) {
 			continue

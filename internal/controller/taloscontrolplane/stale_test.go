@@ -101,7 +101,7 @@ func TestStaleMember(t *testing.T) {
 
 	e.Update(held)
 
-	e.stranger(3, configmachine.TypeControlPlane)
+	stray := e.stranger(3, configmachine.TypeControlPlane)
 	e.until(cp, "the strange member shows", func() bool {
 		return cp.Status.EtcdMembers == 4 &&
 			harness.Has(cp, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonEtcdUnhealthy, "a second check")
@@ -112,6 +112,29 @@ func TestStaleMember(t *testing.T) {
 	if harness.Calls("EtcdRemoveMemberByID", nodes...) != 0 {
 		t.Error("one look was enough")
 	}
+
+	// A machine that runs and votes is only not listed: the management cluster may have been restored from a backup.
+	for range 3 {
+		e.after(time.Minute, cp)
+	}
+
+	if got := harness.Calls("EtcdRemoveMemberByID", nodes...); got != 0 {
+		t.Errorf("%d removals of a member that works", got)
+	}
+
+	e.Condition(cp, v1alpha1.ConditionEtcdHealthy, metav1.ConditionFalse, v1alpha1.ReasonEtcdUnhealthy,
+		"the machine at "+e.address(3)+" responds as a node of this cluster: list it")
+	stray.Kill()
+
+	// Another control plane that owns the cluster may be about to list it.
+	e.claim(elsewhere, string(cp.UID))
+	e.after(time.Minute, cp)
+
+	if got := harness.Calls("EtcdRemoveMemberByID", nodes...); got != 0 {
+		t.Errorf("%d removals of a member of another owner", got)
+	}
+
+	e.claim(string(cp.UID), elsewhere)
 
 	// It may still be in promotion: while the nodes disagree about that, the observations start again.
 	e.Until(cp, "it is gone", func() { e.Clock.Sleep(time.Second) }, func() error { _, err := e.pass(cp); return err },

@@ -39,6 +39,9 @@ func (s *scope) renamed() bool {
 	return s.machine.Spec.OnDelete == v1alpha1.OnDeleteRelease && !s.parentDeleting() && s.held != nil
 }
 
+// abandons reports whether a user has said that the machine is left as it is.
+func (s *scope) abandons() bool { return kube.AnnotationTrue(s.machine, v1alpha1.SkipResetAnnotation) }
+
 // decommission removes a node from its cluster step by step: the node is drained, removed from etcd, wiped, and
 // forgotten. Each step observes the current state and may be repeated; only the start of the current step is recorded.
 func (r *Reconciler) decommission(ctx context.Context, s *scope) (ctrl.Result, error) {
@@ -59,11 +62,17 @@ func (r *Reconciler) decommission(ctx context.Context, s *scope) (ctrl.Result, e
 			return r.configure(ctx, s)
 		}
 
+		if probe.State == talos.StateMaintenance {
+			if err := r.checkWiped(ctx, s); err != nil && !(s.stranger && s.abandons()) {
+				return ctrl.Result{}, err
+			}
+		}
+
 		return ctrl.Result{}, r.depart(ctx, s)
 	case talos.StateUnreachable:
 	}
 
-	if kube.AnnotationTrue(s.machine, v1alpha1.SkipResetAnnotation) {
+	if s.abandons() {
 		return ctrl.Result{}, r.depart(ctx, s)
 	}
 
@@ -79,7 +88,7 @@ func (r *Reconciler) decommission(ctx context.Context, s *scope) (ctrl.Result, e
 
 func (r *Reconciler) decommissionMember(ctx context.Context, s *scope) (ctrl.Result, error) {
 	if err := r.readFacts(ctx, s); err != nil {
-		if s.stranger && kube.AnnotationTrue(s.machine, v1alpha1.SkipResetAnnotation) {
+		if s.stranger && s.abandons() {
 			return ctrl.Result{}, r.depart(ctx, s)
 		}
 
@@ -288,7 +297,7 @@ func (r *Reconciler) awaitMemberGone(ctx context.Context, s *scope) error {
 
 	verdict := safety.Permit(nodes, s.machine.Name, safety.Disruption{
 		Act: safety.ActReplace, Machine: s.machine.Name, Member: id,
-		Gone: kube.AnnotationTrue(s.machine, v1alpha1.SkipResetAnnotation),
+		Gone: s.abandons(),
 	})
 	if verdict.Action != safety.Proceed {
 		return failure.Waiting(verdict.Reason, verdict.Message, retryHeld)

@@ -48,6 +48,10 @@ func (r *Reconciler) delete(ctx context.Context, s *scope) (ctrl.Result, error) 
 
 	switch probe.State {
 	case talos.StateMaintenance:
+		if err := r.checkWiped(ctx, s); err != nil {
+			return ctrl.Result{}, err
+		}
+
 		r.event(s, v1alpha1.ReasonResetting, "Reset", "%s is wiped and back in maintenance mode", s.address)
 
 		return ctrl.Result{}, r.forgetMachine(ctx, s)
@@ -60,7 +64,7 @@ func (r *Reconciler) delete(ctx context.Context, s *scope) (ctrl.Result, error) 
 	case talos.StateUnreachable:
 	}
 
-	if s.machine.Status.Intent != nil {
+	if i := s.machine.Status.Intent; i != nil && i.Step == v1alpha1.StepReset {
 		return ctrl.Result{}, failure.Waiting(v1alpha1.ReasonResetting,
 			fmt.Sprintf("waiting for %s to come back in maintenance mode", s.machine.Name), pollReset)
 	}
@@ -75,7 +79,7 @@ func (r *Reconciler) mustReset(s *scope) bool {
 	switch {
 	case s.machine.Spec.DeletionPolicy != v1alpha1.DeletionReset,
 		!s.parentDeleting(),
-		kube.AnnotationTrue(s.machine, v1alpha1.SkipResetAnnotation),
+		s.abandons(),
 		s.held == nil,
 		s.address == "":
 		return false

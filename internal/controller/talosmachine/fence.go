@@ -16,9 +16,11 @@ import (
 	"github.com/talos-operator/talos-operator/internal/workload"
 )
 
-// givesUp reports whether the machine leaves the cluster without being wiped, so that it may return with its data.
+// givesUp reports whether the machine leaves the cluster without being wiped, so that it may return with its data. The
+// node of another cluster at its address may be another machine.
 func (s *scope) givesUp() bool {
-	return s.decommissions() && s.everConfigured() && (s.stranger || s.probed && s.answer == talos.StateUnreachable)
+	return s.decommissions() && s.everConfigured() && (s.stranger ||
+		s.probed && (s.answer == talos.StateUnreachable || s.answer == talos.StateForeign))
 }
 
 // givenUp returns the record about the abandoned machine.

@@ -2,6 +2,7 @@ package talosmachine
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"time"
 
@@ -22,10 +23,10 @@ func (s *scope) uuid() string {
 // checkIdentity rejects a node of the cluster that is another machine than the object describes: addresses get mixed
 // up, and a DHCP server may reassign them. Its configuration, its member and its reset would affect the other machine.
 func (s *scope) checkIdentity(uuid string) error {
-	known := s.uuid()
+	known, accepted := s.uuid(), s.machine.Annotations[v1alpha1.AcceptMachineAnnotation]
 
 	switch {
-	case uuid == "" || uuid == known || uuid == s.machine.Annotations[v1alpha1.AcceptMachineAnnotation]:
+	case uuid == known || accepted != "" && accepted == cmp.Or(uuid, v1alpha1.AcceptNoUUID):
 		return nil
 	case known == "":
 		// The machine was never observed: a running node is adopted, unless it is known under another name.
@@ -54,6 +55,34 @@ func (s *scope) checkHardware(uuid string) error {
 	}
 
 	return nil
+}
+
+// checkWiped is checkIdentity for a machine in maintenance mode at the address of one that is being removed: only the
+// same hardware proves that the one to be removed was wiped. Another machine may have its address by now, while it
+// continues to run at a new one.
+func (r *Reconciler) checkWiped(ctx context.Context, s *scope) error {
+	if s.uuid() == "" {
+		return nil
+	}
+
+	node, err := r.Nodes.Maintenance(ctx, s.address, "")
+	if err != nil {
+		return err
+	}
+	defer node.Close()
+
+	facts, err := node.Facts(ctx)
+	if err != nil {
+		return err
+	}
+
+	refused := s.checkIdentity(facts.UUID)
+	if refused == nil {
+		return nil
+	}
+
+	return failure.Waiting(v1alpha1.ReasonWrongMachine, fmt.Sprintf("%s. To go on without %s, annotate it with %s=true",
+		failure.Message(refused), s.machine.Name, v1alpha1.SkipResetAnnotation), retryDisk)
 }
 
 // ownerOf returns the other machine that a UUID belongs to; empty if it is unknown.

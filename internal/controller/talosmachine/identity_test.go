@@ -7,11 +7,13 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/lab/node"
 )
 
@@ -161,6 +163,89 @@ func TestSwappedAddresses(t *testing.T) {
 
 	if s := e.nodes["w-1"].Status(); s.Stage != "running" {
 		t.Errorf("w-1 is %+v", s)
+	}
+}
+
+// TestStrangerIsNotTheWipedMachine: a machine in maintenance mode at the address of one that is removed proves nothing
+// about that one, which may run at another address. Only a user can give it up, and then it is remembered.
+func TestStrangerIsNotTheWipedMachine(t *testing.T) {
+	e := found(t, 1, 1)
+	uuid := e.machine("w-0").Status.UUID
+	e.nodes["w-0"].Kill()
+
+	fake, err := e.fleet.Boot(e.Context(), 99, func(o *node.Options) {
+		o.Name, o.UUID, o.Dir, o.Heartbeat = "fake", "11111111-2222-3333-4444-555555555555", t.TempDir(), time.Second
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	change(e, &v1alpha1.TalosMachine{}, "w-0", func(m *v1alpha1.TalosMachine) {
+		m.Finalizers = append(m.Finalizers, "example.com/test")
+		m.Spec.OnDelete = v1alpha1.OnDeleteDecommission
+	})
+
+	e.Delete(e.machine("w-0"))
+	e.until("w-0", "it is not taken for wiped", reason(v1alpha1.ConditionReachable, v1alpha1.ReasonWrongMachine))
+
+	if _, kept := e.state().Runtime.Machines["w-0"]; !kept {
+		t.Error("it is forgotten")
+	}
+
+	e.annotate("w-0", v1alpha1.SkipResetAnnotation, "true")
+	e.until("w-0", "it is given up", func(m *v1alpha1.TalosMachine) bool {
+		return !slices.Contains(m.Finalizers, v1alpha1.Finalizer)
+	})
+
+	rt := e.state().Runtime
+	if _, known := rt.GivenUp[uuid]; !known || len(rt.Machines) != 1 || fake.Faults().MutatingCalls() != 0 {
+		t.Errorf("given up are %+v, known %+v; %d calls to the other machine", rt.GivenUp, rt.Machines,
+			fake.Faults().MutatingCalls())
+	}
+}
+
+// TestUnusableStateOfTheDeleted: a machine whose cluster is deleted with its nodes left running is let go although the
+// state Secret is unusable. With Reset, it could not be wiped, and stays.
+func TestUnusableStateOfTheDeleted(t *testing.T) {
+	e := found(t, 1, 0)
+
+	change(e, &v1alpha1.TalosControlPlane{}, cluster, func(cp *v1alpha1.TalosControlPlane) {
+		cp.Finalizers = append(cp.Finalizers, "example.com/test")
+	})
+	e.Delete(&v1alpha1.TalosControlPlane{ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: cluster}})
+
+	secret := &corev1.Secret{}
+	e.Get(secret, clusterstate.SecretName(cluster))
+
+	for key := range secret.Data {
+		secret.Data[key] = []byte("no state")
+	}
+
+	e.Update(secret)
+
+	change(e, &v1alpha1.TalosMachine{}, "cp-0", func(m *v1alpha1.TalosMachine) {
+		m.Finalizers = append(m.Finalizers, "example.com/test")
+		m.Spec.DeletionPolicy = v1alpha1.DeletionReset
+	})
+
+	e.Delete(e.machine("cp-0"))
+
+	for range 2 {
+		m, _, err := e.pass("cp-0")
+		if failure.Reason(err) != v1alpha1.ReasonStateSecretInvalid || !slices.Contains(m.Finalizers, v1alpha1.Finalizer) {
+			t.Errorf("with Reset: %v; %s", err, show(m))
+		}
+	}
+
+	change(e, &v1alpha1.TalosMachine{}, "cp-0", func(m *v1alpha1.TalosMachine) {
+		m.Spec.DeletionPolicy = v1alpha1.DeletionPreserve
+	})
+	e.until("cp-0", "it is let go", func(m *v1alpha1.TalosMachine) bool {
+		return !slices.Contains(m.Finalizers, v1alpha1.Finalizer)
+	})
+
+	if n := e.resets("cp-0"); n != 0 {
+		t.Errorf("%d resets", n)
 	}
 }
 

@@ -134,6 +134,10 @@ func (r *Reconciler) markConfigured(s *scope, state *clusterstate.State) {
 
 	m := rt.Machines[s.machine.Name]
 	m.Address, m.UUID = s.address, cmp.Or(s.facts.UUID, m.UUID)
+	if s.facts.UUID == "" && s.machine.Annotations[v1alpha1.AcceptMachineAnnotation] == v1alpha1.AcceptNoUUID {
+		m.UUID = "" // it is recognised by nothing from now on
+	}
+
 	m.Role, m.Forgotten = string(s.machine.Spec.Role), false
 
 	if m.ConfiguredAt == nil {

@@ -10,7 +10,8 @@ import (
 
 // watch starts watching the node in the way that its state allows.
 func (r *Reconciler) watch(ctx context.Context, s *scope) (ctrl.Result, error) {
-	if s.address == "" {
+	// Without the PKI, a machine can only be let go.
+	if s.address == "" || s.held == nil {
 		return ctrl.Result{}, nil
 	}
 
