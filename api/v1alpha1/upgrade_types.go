@@ -353,6 +353,11 @@ type MachineImages struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
+	// refused says why the machine is not given the version, such as the extensions that it would lose: nothing is pulled,
+	// and the upgrade does not begin.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Refused string `json:"refused,omitempty"`
 	// lastAttemptTime is when the last pull failed.
 	// +optional
 	LastAttemptTime *metav1.Time `json:"lastAttemptTime,omitempty"`

@@ -100,6 +100,18 @@ func TestConfig(t *testing.T) {
 
 	checkOrigins(t, s)
 
+	c.cp.Spec.ClusterConfigPatches = append(c.cp.Spec.ClusterConfigPatches, "apiVersion: v1alpha1\nkind: TimeMachineConfig\nspeed: 88\n")
+	if err := s.client.Update(t.Context(), c.cp); err != nil {
+		t.Fatal(err)
+	}
+
+	for _, command := range []string{"render", "diff"} {
+		if out, errOut, failed := s.run("config", command, "shown-cp"); !strings.HasPrefix(errOut, "Warning: document TimeMachineConfig") ||
+			!strings.Contains(errOut, "of a kind that this operator does not know") {
+			t.Errorf("%s: %s: %s: %s", command, failed, errOut, out)
+		}
+	}
+
 	if got := n.Faults().MutatingCalls(); got != calls {
 		t.Errorf("%d mutating calls", got-calls)
 	}

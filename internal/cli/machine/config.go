@@ -59,6 +59,8 @@ type machineConfig struct {
 	plane   *session.Plane
 	cluster *session.Cluster
 	sources desired.Sources
+	// errOut gets what is odd about the configuration.
+	errOut io.Writer
 	// hidden are fields that patches from Secrets set in earlier configurations.
 	hidden []string
 }
@@ -78,7 +80,7 @@ func (s *configShower) load(ctx context.Context, name string) (*machineConfig, e
 		return nil, err
 	}
 
-	out := &machineConfig{plane: p, cluster: c, sources: desired.Sources{
+	out := &machineConfig{plane: p, cluster: c, errOut: s.ErrOut, sources: desired.Sources{
 		ControlPlane: c.ControlPlane, Machine: m, Disk: m.Status.InstallDisk, Machines: c.Nodes,
 	}}
 
@@ -126,11 +128,16 @@ func (c *machineConfig) read(ctx context.Context, secrets bool) error {
 	return nil
 }
 
-// render returns the desired configuration, as the operator renders it, and the fields in it that are hidden.
+// render returns the desired configuration, as the operator renders it, and the fields in it that are hidden. What is odd
+// about it is printed as warnings.
 func (c *machineConfig) render() (config []byte, hidden []string, err error) {
 	rendered, err := machineconfig.Render(desired.Input(c.sources))
 	if err != nil {
 		return nil, nil, fmt.Errorf("rendering the config of %s: %w", c.sources.Machine.Name, err)
+	}
+
+	for _, warning := range rendered.Warnings {
+		fmt.Fprintln(c.errOut, "Warning: "+warning)
 	}
 
 	config, err = machineconfig.SetVersion(rendered.Bytes, c.sources.ControlPlane.Spec.KubernetesVersion,

@@ -201,7 +201,10 @@ func (r *Reconciler) judgeMachines(
 			s.poll = r.Clock.Now().Add(pollImages)
 		}
 
-		if pulls.Failed {
+		switch {
+		case pulls.Refused:
+			out.reason = v1alpha1.ReasonUpgradeUnsupported
+		case pulls.Failed:
 			out.reason = v1alpha1.ReasonImagePull
 		}
 	}
@@ -323,6 +326,8 @@ func pullOf(m *v1alpha1.TalosMachine, silent, overdue bool) upgrade.Pull {
 	case silent:
 	case i.Pulled:
 		p.Done = true
+	case i.Refused != "":
+		p.Refused = i.Refused
 	case i.Message != "" && i.LastAttemptTime == nil && !p.Skipped: // it cannot tell which images it needs
 		p.Skipped, p.Why = true, i.Message
 	case i.LastAttemptTime != nil && responds(m):

@@ -67,6 +67,10 @@ func TestJudgeMachines(t *testing.T) {
 			}
 		}
 	}
+	refused := func(m *v1alpha1.TalosMachine) {
+		has(nil)(m)
+		m.Status.Images.Pulled, m.Status.Images.Refused = false, "it would lose zfs"
+	}
 	annotated := func(m *v1alpha1.TalosMachine) {
 		m.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"}
 	}
@@ -99,6 +103,7 @@ func TestJudgeMachines(t *testing.T) {
 		"nothing is said":         {machine: machine("", says(v1alpha1.ConditionReady, "True", "Ready")), wait: "waiting for m (0 of 1", later: "m: it has not begun"},
 		"it cannot tell":          {machine: machine("", fails(false)), obstacles: "unknown: m: no such image"},
 		"it cannot pull":          {machine: machine("", fails(true)), wait: "m: no such image", reason: v1alpha1.ReasonImagePull},
+		"it must not have it":     {machine: machine("", refused), wait: "m: it would lose zfs; correct", reason: v1alpha1.ReasonUpgradeUnsupported},
 		"not ready, cannot pull":  {machine: machine("", sick, fails(true)), wait: "m: no such image", reason: v1alpha1.ReasonImagePull, obstacles: "not ready: m"},
 		"silent, could not pull":  {machine: machine("", silent, fails(true)), obstacles: "do not respond: m"},
 		"silent":                  {machine: machine("strict", silent), obstacles: "machines that do not respond: m"},

@@ -212,6 +212,32 @@ func rolledBack(machines []v1alpha1.TalosMachine, now upgrade.Now) string {
 		v1alpha1.RevertAnnotation)
 }
 
+// refusals are the reasons for which a machine is not given the Talos of its path.
+var refusals = []string{
+	v1alpha1.ReasonUpgradeUnsupported, v1alpha1.ReasonExtensionsLost, v1alpha1.ReasonPlatformMismatch,
+	v1alpha1.ReasonSecureBootMismatch, v1alpha1.ReasonSecureBootOff, v1alpha1.ReasonImageUnknown,
+}
+
+// refusing says which of the machines that are next must not be given their Talos, and why: the path does not go on
+// without them.
+func refusing(machines []v1alpha1.TalosMachine, now upgrade.Now, unselected []string) string {
+	var out []string
+
+	for i := range machines {
+		m := &machines[i]
+		if m.Status.Change != nil || !slices.Contains(now.Machines, m.Name) || slices.Contains(unselected, m.Name) {
+			continue
+		}
+
+		c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.ConditionUpToDate)
+		if c != nil && c.Status == metav1.ConditionFalse && slices.Contains(refusals, c.Reason) {
+			out = append(out, m.Name+": "+strings.TrimPrefix(c.Message, "machine "+m.Name+" "))
+		}
+	}
+
+	return strings.Join(out, "; ")
+}
+
 // stuck says which of the machines that are next will not take it, and why. out is the status of now, which names
 // some of them only. What is taken back is taken back on machines that are not selected, too.
 func stuck(
@@ -224,7 +250,7 @@ func stuck(
 	case len(now.Machines) > 0 && !now.Back && !slices.ContainsFunc(now.Machines, selected):
 		return rollout.NotSelected(now.Machines)
 	case now.Kubernetes == "":
-		return rolledBack(machines, now)
+		return cmp.Or(rolledBack(machines, now), refusing(machines, now, unselected))
 	}
 
 	var edited, pinned []string

@@ -129,6 +129,34 @@ func TestUpgradeOfManyUnselected(t *testing.T) {
 	}
 }
 
+// TestStuckOnARefusal: the machines that must not be given the Talos of their path are named, with the reason, and no others.
+func TestStuckOnARefusal(t *testing.T) {
+	cp := &v1alpha1.TalosControlPlane{}
+	cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{MachineSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"ring": "first"}}}
+
+	machine := func(name, ring, reason string) v1alpha1.TalosMachine {
+		m := v1alpha1.TalosMachine{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"ring": ring}}}
+		meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{
+			Type: v1alpha1.ConditionUpToDate, Status: "False", Reason: reason, Message: "machine " + name + " keeps its installer",
+		})
+
+		return m
+	}
+
+	busy := machine("d", "first", v1alpha1.ReasonExtensionsLost)
+	busy.Status.Change = &v1alpha1.MachineChange{}
+
+	machines := []v1alpha1.TalosMachine{
+		machine("a", "first", v1alpha1.ReasonExtensionsLost), machine("b", "second", v1alpha1.ReasonExtensionsLost),
+		machine("c", "first", v1alpha1.ReasonConfigDiffers), busy, machine("e", "first", v1alpha1.ReasonExtensionsLost),
+	}
+	now := upgrade.Now{Talos: "v1.13.9", Machines: []string{"a", "b", "c", "d"}}
+
+	if got, want := stuck(cp, machines, &v1alpha1.UpgradeStatus{}, now), "a: keeps its installer"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 // TestStuckOnTheWayBack: what is taken back is not said to be unselected.
 func TestStuckOnTheWayBack(t *testing.T) {
 	cp := &v1alpha1.TalosControlPlane{}

@@ -41,12 +41,19 @@ func (s *scope) requested() string {
 	return rollout.ImagesFor(s.controlPlane, s.worker)
 }
 
-// installerAhead returns the installer of the version of Talos that the cluster is about to be upgraded to; empty if
-// the machine does not get it. It is pure.
-func installerAhead(cp *v1alpha1.TalosControlPlane, m *v1alpha1.TalosMachine, runs running, image string) string {
+// ahead is what a machine gets of the version of Talos that its cluster is about to be upgraded to.
+type ahead struct {
+	// installer of that version; empty if the machine does not get it.
+	installer string
+	// refused says why it must not get it; empty if it may.
+	refused string
+}
+
+// installerAhead returns what a machine gets of the version that the cluster is about to be upgraded to. It is pure.
+func installerAhead(cp *v1alpha1.TalosControlPlane, m *v1alpha1.TalosMachine, runs running, image string) ahead {
 	u := cp.Status.Upgrade
 	if u == nil || u.Pulling == nil || u.Pulling.TalosVersion == "" {
-		return ""
+		return ahead{}
 	}
 
 	next := cp.DeepCopy()
@@ -54,10 +61,18 @@ func installerAhead(cp *v1alpha1.TalosControlPlane, m *v1alpha1.TalosMachine, ru
 		ObservedGeneration: cp.Generation, TalosVersion: u.Pulling.TalosVersion, ControlPlaneDone: true,
 	}
 
+	runs.incomplete = false // what it has not reported yet refuses nothing before the upgrade
+
 	found := compareSystems(next, m, runs, image)
-	if found.want == found.live || found.reverting {
-		return ""
+
+	switch {
+	case found.reverting:
+		return ahead{}
+	case found.refused != "":
+		return ahead{refused: found.refused}
+	case found.want == found.live:
+		return ahead{}
 	}
 
-	return found.image
+	return ahead{installer: found.image}
 }

@@ -71,16 +71,17 @@ func TestInstallerAhead(t *testing.T) {
 	cp.Spec.TalosVersion = "v1.13.9"
 	cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeAutomatic}
 
-	for name, c := range map[string]struct{ ahead, runs, image, want string }{
-		"nothing is asked for": {"", "v1.11.6", stock + "v1.13.9", ""},
-		"a step of the path":   {"v1.12.12", "v1.11.6", stock + "v1.13.9", stock + "v1.12.12"},
-		"it runs that":         {"v1.12.12", "v1.12.12", stock + "v1.13.9", ""},
-		"it would be refused":  {"v1.13.9", "v1.12.12", stock + "v1.12.7", ""},
+	for name, c := range map[string]struct{ ahead, runs, image, want, refused string }{
+		"nothing is asked for": {"", "v1.11.6", stock + "v1.13.9", "", ""},
+		"a step of the path":   {"v1.12.12", "v1.11.6", stock + "v1.13.9", stock + "v1.12.12", ""},
+		"it runs that":         {"v1.12.12", "v1.12.12", stock + "v1.13.9", "", ""},
+		"it would be refused":  {"v1.13.9", "v1.12.12", stock + "v1.12.7", "", "the spec asks for Talos v1.13.9, and its installer is"},
 	} {
 		cp.Status.Upgrade = &v1alpha1.UpgradeStatus{Pulling: &v1alpha1.UpgradeImages{TalosVersion: c.ahead}}
 		runs := running{system: system{c.runs, ""}, installer: stock + c.runs}
 
-		if got := installerAhead(cp, m, runs, c.image); got != c.want {
+		got := installerAhead(cp, m, runs, c.image)
+		if got.installer != c.want || (got.refused == "") != (c.refused == "") || !strings.HasPrefix(got.refused, c.refused) {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
@@ -153,7 +154,7 @@ func TestRequestChanges(t *testing.T) {
 	t.Cleanup(r.Installs.Stop)
 
 	s := newScope(m, time.Unix(100, 0))
-	s.controlPlane, s.compared, s.facts, s.installer = cp, true, &talos.Facts{}, "installer"
+	s.controlPlane, s.compared, s.facts, s.ahead = cp, true, &talos.Facts{}, ahead{installer: "installer"}
 
 	old, err := r.Installs.Do(work.Order[job, struct{}]{
 		Key: s.key(), About: job{installation: installation{ahead: "an earlier request"}}, Timeout: time.Hour,
@@ -173,6 +174,32 @@ func TestRequestChanges(t *testing.T) {
 	}
 
 	wait.For(t, "the earlier pull has ended", func(context.Context) error { return wait.True(old.Ended()) })
+}
+
+// TestRefusedAhead: a machine that must not be given the version says so, pulls nothing, and does not say that it has the
+// images. It says nothing any more once it may.
+func TestRefusedAhead(t *testing.T) {
+	m := &v1alpha1.TalosMachine{}
+	m.Name = "m"
+	cp := &v1alpha1.TalosControlPlane{}
+	cp.Status.Upgrade = &v1alpha1.UpgradeStatus{Pulling: &v1alpha1.UpgradeImages{TalosVersion: "v1.13.10"}}
+
+	r := &Reconciler{Installs: NewInstalls(t.Context()), Nodes: talos.NewPool(), Clock: testclock.NewFakePassiveClock(time.Unix(100, 0))}
+	t.Cleanup(r.Installs.Stop)
+
+	s := newScope(m, time.Unix(100, 0))
+	s.controlPlane, s.compared, s.facts, s.ahead = cp, true, &talos.Facts{}, ahead{refused: "it would lose zfs"}
+
+	if err := r.pullAhead(t.Context(), s); err != nil || m.Status.Images.Refused != "it would lose zfs" || m.Status.Images.Pulled ||
+		r.Installs.Find(s.key(), m.UID) != nil || !s.pullsAhead() {
+		t.Errorf("%v, %+v", err, m.Status.Images)
+	}
+
+	s.ahead = ahead{} // it runs the version by now
+
+	if err := r.pullAhead(t.Context(), s); err != nil || m.Status.Images.Refused != "" || !m.Status.Images.Pulled {
+		t.Errorf("afterwards: %v, %+v", err, m.Status.Images)
+	}
 }
 
 // TestRetryIsDetail: that a pull has failed once more is no news.

@@ -256,7 +256,7 @@ func (r *Reconciler) makeWanted(ctx context.Context, s *scope, disk string) erro
 	}
 
 	s.rendered, s.wantHash, s.secretFields = rendered.Bytes, rendered.Hash, rendered.Hidden
-	s.shutOut = rendered.ShutOut
+	s.shutOut, s.warnings = rendered.ShutOut, rendered.Warnings
 
 	if !bytes.Equal(s.want, rendered.Bytes) {
 		if s.wantHash, err = r.Hashes.Hash(s.want); err != nil {

@@ -58,7 +58,7 @@ func (r *Reconciler) compareSystem(ctx context.Context, s *scope) (ctrl.Result, 
 		found = endSystems(s, runs)
 	} else {
 		found = compareSystems(s.controlPlane, s.machine, runs, s.image)
-		s.installer = installerAhead(s.controlPlane, s.machine, runs, s.image)
+		s.ahead = installerAhead(s.controlPlane, s.machine, runs, s.image)
 	}
 
 	if found.incomplete = incomplete; incomplete {

@@ -42,6 +42,15 @@ func (r *Reconciler) pullAhead(ctx context.Context, s *scope) error {
 		st.Images = &v1alpha1.MachineImages{RequestedFor: want}
 	}
 
+	if refused := s.refusesAhead(); refused != "" {
+		r.Installs.Drop(s.key())
+		*st.Images = v1alpha1.MachineImages{RequestedFor: want, Refused: kube.Shorten(refused, longestMessage)}
+
+		return nil
+	}
+
+	st.Images.Refused = ""
+
 	images, err := s.imagesAhead()
 	if err != nil {
 		st.Images.Message = kube.Shorten(failure.Message(err), longestMessage)
@@ -179,19 +188,28 @@ func (s *scope) lookSoon(in time.Duration) {
 	}
 }
 
+// refusesAhead says why the machine must not be given the version that the cluster is about to be upgraded to; empty if
+// it may.
+func (s *scope) refusesAhead() string {
+	if s.unsourced != nil || s.controlPlane.Status.Upgrade.Pulling.TalosVersion == "" {
+		return ""
+	}
+
+	return s.ahead.refused
+}
+
 // imagesAhead returns the images of the version that the cluster is about to be upgraded to, which this machine gets.
-// What its upgrade is refused for has none: the machine stays as it is.
 func (s *scope) imagesAhead() ([]talos.WantedImage, error) {
 	if s.unsourced != nil {
 		return nil, s.unsourced
 	}
 
 	if s.controlPlane.Status.Upgrade.Pulling.TalosVersion != "" {
-		if s.installer == "" {
+		if s.ahead.installer == "" {
 			return nil, nil
 		}
 
-		return []talos.WantedImage{{Name: s.installer}}, nil
+		return []talos.WantedImage{{Name: s.ahead.installer}}, nil
 	}
 
 	return kubernetesAhead(s.controlPlane, s.worker != nil, s.live, s.rendered)

@@ -50,6 +50,8 @@ type scope struct {
 	patches patchsource.Read
 	// neighbours are the machines of the cluster, for one that has a firewall.
 	neighbours []v1alpha1.TalosMachine
+	// warnings are what is odd about the desired configuration.
+	warnings []string
 	// shutOut is what the firewall closes to them, and the live one does, too.
 	shutOut []string
 	// unsourced is why the desired configuration is unknown, in a reconciliation that ends a change all the same; again is
@@ -97,8 +99,8 @@ type comparison struct {
 	image string
 	// rendered is the desired configuration with the versions of the spec; nil if that is unknown.
 	rendered []byte
-	// installer is the image of the version of Talos that is pulled ahead; empty if there is none.
-	installer string
+	// ahead is what it gets of the version of Talos that is pulled ahead.
+	ahead ahead
 	// systems are what the node runs and should run; nil if that was not compared.
 	systems *systems
 	// refused is what is wrong about the installer of the spec for this machine; nil if nothing is. keepsInstaller: its

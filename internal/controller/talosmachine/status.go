@@ -315,8 +315,17 @@ func setUpToDate(s *scope, err error, set condition.Set) {
 		set.False(v1alpha1.ConditionUpToDate, v1alpha1.ReasonUpgradePending, "other versions run than the spec asks for: "+
 			versions(s.kept))
 	default:
-		set.True(v1alpha1.ConditionUpToDate, v1alpha1.ReasonUpToDate, "the machine runs the desired config")
+		set.True(v1alpha1.ConditionUpToDate, v1alpha1.ReasonUpToDate, "the machine runs the desired config"+s.warned())
 	}
+}
+
+// warned says what is odd about the configuration that the machine runs; empty if nothing is.
+func (s *scope) warned() string {
+	if len(s.warnings) == 0 {
+		return ""
+	}
+
+	return "; " + strings.Join(limited(s.warnings), "; ")
 }
 
 // setNotCompared reports a machine whose configuration was not compared in this reconciliation.

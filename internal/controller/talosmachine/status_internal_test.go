@@ -17,6 +17,23 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
+// TestWarnings: what is odd about the configuration that a machine runs is said where it says that it runs that.
+func TestWarnings(t *testing.T) {
+	for want, warnings := range map[string][]string{
+		"the machine runs the desired config":                                   nil,
+		"the machine runs the desired config; the link eth0 is described twice": {"the link eth0 is described twice"},
+	} {
+		s := &scope{machine: &v1alpha1.TalosMachine{}, compared: true, warnings: warnings}
+
+		setUpToDate(s, nil, condition.Set{Conditions: &s.machine.Status.Conditions})
+
+		c := meta.FindStatusCondition(s.machine.Status.Conditions, v1alpha1.ConditionUpToDate)
+		if c == nil || c.Status != metav1.ConditionTrue || c.Message != want {
+			t.Errorf("%+v, want %q", c, want)
+		}
+	}
+}
+
 // truth is the real state of a node, and what an uninterrupted reconciliation observes of it.
 type truth struct {
 	answer         talos.State

@@ -72,7 +72,8 @@ func hookFailed(cp *v1alpha1.TalosControlPlane) string {
 	return c.Message
 }
 
-// stopChanged passes the changes of a worker group after which its failed machines stop a run, or no longer do.
+// stopChanged passes the changes of a worker group after which its failed machines stop a run, or no longer do, or
+// which change what it waits for.
 func stopChanged(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*v1alpha1.TalosWorker)
 	after, ok2 := e.ObjectNew.(*v1alpha1.TalosWorker)
@@ -82,7 +83,8 @@ func stopChanged(e event.UpdateEvent) bool {
 }
 
 func stops(p *v1alpha1.PlanStatus) string {
-	if p == nil || p.Phase != v1alpha1.PlanStopped {
+	if p == nil || p.Phase != v1alpha1.PlanStopped && p.Phase != v1alpha1.PlanWaiting &&
+		p.Phase != v1alpha1.PlanAwaitingApproval {
 		return ""
 	}
 

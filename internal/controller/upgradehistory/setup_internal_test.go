@@ -47,7 +47,8 @@ func TestStopChanged(t *testing.T) {
 		wakes  bool
 	}{
 		"nothing":        {func(*v1alpha1.TalosWorker) {}, false},
-		"another wait":   {func(w *v1alpha1.TalosWorker) { w.Status.Plan.Message = "a window" }, false},
+		"another wait":   {func(w *v1alpha1.TalosWorker) { w.Status.Plan.Message = "a window" }, true},
+		"another effect": {func(w *v1alpha1.TalosWorker) { w.Status.Plan.Machines = make([]v1alpha1.PlannedMachine, 1) }, false},
 		"it has stopped": {func(w *v1alpha1.TalosWorker) { w.Status.Plan.Phase = v1alpha1.PlanStopped }, true},
 		"no plan":        {func(w *v1alpha1.TalosWorker) { w.Status.Plan = nil }, true},
 		"a tolerance":    {func(w *v1alpha1.TalosWorker) { w.Generation++ }, true},

@@ -188,15 +188,16 @@ func (in Input) openPhase(run *Run, list []v1alpha1.UpgradeRunMachine) (v1alpha1
 	return v1alpha1.UpgradeRunRunning, ""
 }
 
-// waits returns what a run waits for: what the path of the cluster waits for, else the plan of the control plane,
-// else the first machine that has a change to begin. It is empty if nothing is known to be in the way.
+// waits returns what a run waits for: what the path of the cluster waits for, else the plan of the control plane, else
+// the first machine that has a change to begin, else the plan of the first worker group. It is empty if nothing is known
+// to be in the way.
 func (in Input) waits(run *Run) string {
 	cp := in.ControlPlane
 	if u := cp.Status.Upgrade; u != nil && u.Message != "" {
 		return u.Message
 	}
 
-	if p := cp.Status.Plan; p != nil && (p.Phase == v1alpha1.PlanAwaitingApproval || p.Phase == v1alpha1.PlanWaiting) {
+	if p := cp.Status.Plan; isWaiting(p) {
 		return p.Message
 	}
 
@@ -207,7 +208,17 @@ func (in Input) waits(run *Run) string {
 		}
 	}
 
+	for i := range in.Workers {
+		if w := &in.Workers[i]; isWaiting(w.Status.Plan) && w.Status.Plan.Message != "" && w.DeletionTimestamp.IsZero() {
+			return "TalosWorker " + w.Name + ": " + w.Status.Plan.Message
+		}
+	}
+
 	return ""
+}
+
+func isWaiting(p *v1alpha1.PlanStatus) bool {
+	return p != nil && (p.Phase == v1alpha1.PlanAwaitingApproval || p.Phase == v1alpha1.PlanWaiting)
 }
 
 // isPlanned reports whether the machines of the cluster are brought through a run now.

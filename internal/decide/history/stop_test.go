@@ -48,6 +48,10 @@ func TestStops(t *testing.T) {
 			fails(w, "w")
 			w.changes("x", v1alpha1.ChangePending, "a soak")
 		}, waiting, "x: a soak"},
+		"a worker group that waits": {
+			func(w *world) { workers(w, v1alpha1.PlanAwaitingApproval, nil) }, waiting, "TalosWorker workers: the plan of workers",
+		},
+		"a worker group that goes on": {func(w *world) { workers(w, v1alpha1.PlanRollingOut, nil) }, running, ""},
 		"a worker that the control plane tolerates": {func(w *world) {
 			workers(w, v1alpha1.PlanRollingOut, nil)
 			w.workers[0].Spec.Rollout = nil

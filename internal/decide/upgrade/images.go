@@ -17,6 +17,8 @@ type Pull struct {
 	Done bool
 	// Problem is the error of its last pull; empty while it pulls.
 	Problem string
+	// Refused says why it must not be given the version; empty if it may.
+	Refused string
 	// Skipped: it is not waited for, because it does not respond, is not ready, or does not say anything about its images.
 	Skipped bool
 	// Why it is skipped; empty if that is said elsewhere.
@@ -27,8 +29,9 @@ type Pull struct {
 type Pulls struct {
 	// Wait says what the upgrade waits for; empty if it may begin.
 	Wait string
-	// Failed: it waits for a machine that cannot have its images, and not only for time.
-	Failed bool
+	// Failed: it waits for a machine that cannot have its images, and not only for time. Refused: for one that must not be
+	// given the version.
+	Failed, Refused bool
 	// Tolerated names the machines without images that the upgrade does not wait for; empty if there are none.
 	Tolerated string
 }
@@ -45,14 +48,14 @@ const (
 // nothing: they would do so for ever.
 func JudgePulls(version string, all []Pull, mayFail func(group string) int) Pulls {
 	var (
-		failed, pulling, tolerated, skipped []string
-		done                                int
+		failed, refused, pulling, tolerated, skipped []string
+		done                                         int
 	)
 
 	problems := map[string]int{}
 
 	for _, p := range all {
-		if p.Problem != "" {
+		if p.Problem != "" || p.Refused != "" {
 			problems[p.Group]++
 		}
 	}
@@ -61,6 +64,10 @@ func JudgePulls(version string, all []Pull, mayFail func(group string) int) Pull
 		switch {
 		case p.Done:
 			done++
+		case p.Refused != "" && p.Group != "" && problems[p.Group] <= mayFail(p.Group):
+			tolerated = append(tolerated, p.say(p.Refused))
+		case p.Refused != "":
+			refused = append(refused, p.say(p.Refused))
 		case p.Problem != "" && p.Group != "" && problems[p.Group] <= mayFail(p.Group):
 			tolerated = append(tolerated, p.say(p.Problem))
 		case p.Problem != "":
@@ -72,9 +79,12 @@ func JudgePulls(version string, all []Pull, mayFail func(group string) int) Pull
 		}
 	}
 
-	out := Pulls{Failed: len(failed) > 0}
+	out := Pulls{Failed: len(failed) > 0, Refused: len(refused) > 0}
 
 	switch {
+	case len(refused) > 0:
+		out.Wait = fmt.Sprintf("machines must not be given %s, so the upgrade does not begin: %s; correct the spec, or exclude "+
+			"such machines with upgrade.machineSelector", version, explain(refused))
 	case len(failed) > 0:
 		out.Wait = fmt.Sprintf("machines cannot pull the images of %s, so the upgrade does not begin: %s; the pull is "+
 			"retried automatically; to continue without them, exclude such machines with upgrade.machineSelector, or set "+

@@ -16,13 +16,16 @@ func TestJudgePulls(t *testing.T) {
 	}
 	skipped := upgrade.Pull{Machine: "s", Group: "w", Skipped: true}
 	mute := upgrade.Pull{Machine: "m", Skipped: true, Why: "m says nothing"}
+	refuses := func(machine, group string) upgrade.Pull {
+		return upgrade.Pull{Machine: machine, Group: group, Refused: "it would lose zfs"}
+	}
 	sick := upgrade.Pull{Machine: "n", Problem: "no such image", Skipped: true}
 
 	for name, c := range map[string]struct {
 		all             []upgrade.Pull
 		may             int
 		wait, tolerated string
-		failed          bool
+		failed, refused bool
 	}{
 		"no machine": {},
 		"all have":   {all: []upgrade.Pull{done}},
@@ -38,11 +41,14 @@ func TestJudgePulls(t *testing.T) {
 		"no failures":    {all: []upgrade.Pull{skipped, fails("c", "w")}, may: 1, tolerated: "tolerates: c: no such image"},
 		"too many":       {all: []upgrade.Pull{fails("d", "w"), fails("c", "w")}, may: 1, wait: "d: no such image; c: no such image", failed: true},
 		"another group":  {all: []upgrade.Pull{fails("d", "w"), fails("c", "v")}, may: 1, tolerated: "d: no such image; c: no such image"},
+		"one refuses":    {all: []upgrade.Pull{done, refuses("c", ""), pulls}, wait: "does not begin: c: it would lose zfs; correct", refused: true},
+		"one may refuse": {all: []upgrade.Pull{done, refuses("c", "w")}, may: 1, tolerated: "tolerates: c: it would lose zfs"},
+		"one of each":    {all: []upgrade.Pull{fails("d", "w"), refuses("c", "w")}, may: 1, wait: "c: it would lose zfs", failed: true, refused: true},
 		"control plane":  {all: []upgrade.Pull{fails("c", "")}, may: 1, wait: "c: no such image", failed: true},
 		"many are named": {all: []upgrade.Pull{fails("a", ""), fails("b", ""), fails("c", ""), fails("d", "")}, wait: "c: no such image; and 1 more; the", failed: true},
 	} {
 		got := upgrade.JudgePulls("Talos v1.13.10", c.all, func(string) int { return c.may })
-		if !holds(got.Wait, c.wait) || !holds(got.Tolerated, c.tolerated) || got.Failed != c.failed {
+		if !holds(got.Wait, c.wait) || !holds(got.Tolerated, c.tolerated) || got.Failed != c.failed || got.Refused != c.refused {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
