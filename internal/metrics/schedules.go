@@ -18,8 +18,8 @@ var (
 	scheduleLabels = []string{"namespace", "control_plane", "schedule"}
 
 	scheduleMet = prometheus.NewDesc("talos_operator_backup_schedule_recovery_point_met",
-		"Whether the last good backup of a schedule is not older than its maxAge. Absent without one, and until the first "+
-			"backup or maxAge.", scheduleLabels, nil)
+		"Whether the last good backup of a schedule is not older than its maxAge. -1 before the first "+
+			"backup, for maxAge at most. Absent without maxAge.", scheduleLabels, nil)
 	scheduleSuccess = prometheus.NewDesc("talos_operator_backup_schedule_last_success_timestamp_seconds",
 		"When the newest good backup of a schedule was complete, as Unix time.", scheduleLabels, nil)
 	scheduleNext = prometheus.NewDesc("talos_operator_backup_schedule_next_timestamp_seconds",
@@ -28,7 +28,8 @@ var (
 	scheduleSuspended = prometheus.NewDesc("talos_operator_backup_schedule_suspended",
 		"Whether a schedule is suspended.", scheduleLabels, nil)
 	scheduleVerified = prometheus.NewDesc("talos_operator_backup_schedule_verified",
-		"Whether the last verification of the newest backup in the store succeeded. Absent before the first one.",
+		"Whether the last verification of the newest backup in the store succeeded. -1 before the first "+
+			"one. Absent where the schedule has none.",
 		scheduleLabels, nil)
 	scheduleVerification = prometheus.NewDesc("talos_operator_backup_schedule_verification_timestamp_seconds",
 		"When the last verification that succeeded ended, as Unix time.", append(scheduleLabels[:3:3], "level"), nil)
@@ -82,8 +83,8 @@ func collectSchedule(ch chan<- prometheus.Metric, o *v1alpha1.TalosEtcdBackupSch
 
 	put(scheduleSuspended, number(o.Spec.Suspend))
 
-	if met, known := recoveryPointMet(o, now); known {
-		put(scheduleMet, number(met))
+	if o.Spec.MaxAge != nil {
+		put(scheduleMet, recoveryPointMet(o, now))
 	}
 
 	if st.LastSuccessTime != nil {
@@ -94,10 +95,8 @@ func collectSchedule(ch chan<- prometheus.Metric, o *v1alpha1.TalosEtcdBackupSch
 		put(scheduleNext, float64(st.NextScheduleTime.Unix()))
 	}
 
-	// Before the first verification, nothing is known.
-	c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionVerified)
-	if o.Spec.Verification != nil && c != nil && c.Status != metav1.ConditionUnknown {
-		put(scheduleVerified, number(c.Status == metav1.ConditionTrue))
+	if o.Spec.Verification != nil {
+		put(scheduleVerified, verified(st.Conditions))
 	}
 
 	if v := st.Verification; v != nil {
@@ -110,20 +109,33 @@ func collectSchedule(ch chan<- prometheus.Metric, o *v1alpha1.TalosEtcdBackupSch
 	}
 }
 
-// recoveryPointMet reports whether the last good backup is recent enough now. Nothing is known of a schedule that is
+// unknown is the value of what is neither true nor false yet, as that of a condition that is Unknown.
+const unknown = -1
+
+// recoveryPointMet tells whether the last good backup is recent enough now. That is unknown of a schedule which is
 // younger than its maxAge and has no backup yet.
-func recoveryPointMet(o *v1alpha1.TalosEtcdBackupSchedule, now time.Time) (met, known bool) {
-	if o.Spec.MaxAge == nil {
-		return false, false
-	}
-
+func recoveryPointMet(o *v1alpha1.TalosEtcdBackupSchedule, now time.Time) float64 {
 	last := o.Status.LastSuccessTime
-	if last == nil {
-		return false, now.After(o.CreationTimestamp.Add(o.Spec.MaxAge.Duration))
+
+	switch {
+	case last != nil:
+		return number(meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionRecoveryPointMet) &&
+			!now.After(last.Add(o.Spec.MaxAge.Duration)))
+	case now.After(o.CreationTimestamp.Add(o.Spec.MaxAge.Duration)):
+		return 0
 	}
 
-	return meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionRecoveryPointMet) &&
-		!now.After(last.Add(o.Spec.MaxAge.Duration)), true
+	return unknown
+}
+
+// verified tells whether the last verification succeeded. That is unknown before the first one.
+func verified(conditions []metav1.Condition) float64 {
+	c := meta.FindStatusCondition(conditions, v1alpha1.ConditionVerified)
+	if c == nil || c.Status == metav1.ConditionUnknown {
+		return unknown
+	}
+
+	return number(c.Status == metav1.ConditionTrue)
 }
 
 func number(is bool) float64 {

@@ -1,7 +1,6 @@
 package metrics_test
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -63,6 +62,7 @@ func TestSchedules(t *testing.T) {
 		"talos_operator_backup_schedule_last_success_timestamp_seconds c ns full 1000",
 		"talos_operator_backup_schedule_next_timestamp_seconds c ns full 5000",
 		"talos_operator_backup_schedule_recovery_point_met c ns full 1",
+		"talos_operator_backup_schedule_recovery_point_met c ns young -1",
 		"talos_operator_backup_schedule_stored_backups c ns full 7",
 		"talos_operator_backup_schedule_stored_bytes c ns full 900",
 		"talos_operator_backup_schedule_suspended c ns bare 1",
@@ -70,6 +70,7 @@ func TestSchedules(t *testing.T) {
 		"talos_operator_backup_schedule_suspended c ns young 0",
 		"talos_operator_backup_schedule_verification_timestamp_seconds c Drill ns full 1500",
 		"talos_operator_backup_schedule_verified c ns full 1",
+		"talos_operator_backup_schedule_verified c ns young -1",
 	}
 	if diff := cmp.Diff(want, series(t, s)); diff != "" {
 		t.Error(diff)
@@ -85,7 +86,7 @@ func TestSchedules(t *testing.T) {
 	// One without any backup has missed its recovery point after maxAge, also while nothing is reconciled.
 	clock.SetTime(time.Unix(5591, 0))
 
-	want = slices.Insert(want, 3, "talos_operator_backup_schedule_recovery_point_met c ns young 0")
+	want[3] = "talos_operator_backup_schedule_recovery_point_met c ns young 0"
 	if diff := cmp.Diff(want, series(t, s)); diff != "" {
 		t.Errorf("after maxAge: %s", diff)
 	}

@@ -1,6 +1,7 @@
 package talconfig
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -128,21 +129,46 @@ func (l *loader) validateSpec(field string, s *MachineSpec) {
 		return
 	}
 
+	s.check(func(name, format string, args ...any) { l.add(field+"."+name, format, args...) })
+}
+
+// check reports what no image has, by the name of the field.
+func (s *MachineSpec) check(add func(field, format string, args ...any)) {
 	if s.Arch != "" && !slices.Contains(archs, s.Arch) {
-		l.add(field+".arch", "%q is not one of %s", s.Arch, strings.Join(archs, ", "))
+		add("arch", "%q is not one of %s", s.Arch, strings.Join(archs, ", "))
 	}
 
 	if s.BootMethod != "" && !slices.Contains(bootMethods, s.BootMethod) {
-		l.add(field+".bootMethod", "%q is not one of %s", s.BootMethod, strings.Join(bootMethods, ", "))
+		add("bootMethod", "%q is not one of %s", s.BootMethod, strings.Join(bootMethods, ", "))
 	}
 
 	if s.UseUKI && !s.Secureboot {
-		l.add(field+".useUKI", "needs secureboot: true")
+		add("useUKI", "needs secureboot: true")
 	}
 
 	if s.ImageSuffix != "" && s.BootMethod != BootDisk {
-		l.add(field+".imageSuffix", "is of disk images only: set bootMethod to disk-image, or remove it")
+		add("imageSuffix", "is of disk images only: set bootMethod to disk-image, or remove it")
 	}
+}
+
+// Check reports why there is no such image, as far as that is known without asking a factory. Fields are those of a
+// talconfig.yaml, below machineSpec, or below schematic.
+func (i Image) Check(schematic *imagefactory.Schematic) error {
+	var problems []error
+
+	i.Spec.check(func(field, format string, args ...any) {
+		problems = append(problems, fmt.Errorf(field+": "+format, args...))
+	})
+
+	image := imagefactory.Image{
+		Schematic: schematic, Version: i.Version, Platform: i.Spec.Mode, Arch: i.Spec.Arch, SecureBoot: i.Spec.Secureboot,
+	}
+
+	for _, p := range image.Check() {
+		problems = append(problems, fmt.Errorf("%s: %s: %s", p.Field, p.Text, p.Remedy))
+	}
+
+	return errors.Join(problems...)
 }
 
 // validateNamed checks what becomes a document with a name.

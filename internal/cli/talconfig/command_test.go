@@ -381,9 +381,28 @@ func TestGenurl(t *testing.T) {
 			"/v1.13.9/metal-arm64.raw.zst\n"},
 		{"installer -k noapic -k nolapic -v v1.9.0", "factory.talos.dev/installer/" +
 			"9cba8e32753f91a16c1837ab8abf356af021706ef284aef07380780177d9a06c:v1.9.0\n"},
+		{"installer -e siderolabs/gvisor,siderolabs/amd-ucode -v v1.9.0", f.mustRun("genurl", "installer", "-v", "v1.9.0",
+			"-e", "siderolabs/gvisor", "-e", "siderolabs/amd-ucode")},
+		{"image -m nocloud --boot-method disk-image --suffix qcow2", "https://factory.talos.dev/image/" + id + "/v1.13.9/nocloud-amd64.qcow2\n"},
 	} {
 		if out := f.mustRun(append([]string{"genurl"}, strings.Fields(tt.words)...)...); out != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.words, out, tt.want)
+		}
+	}
+
+	for words, want := range map[string]string{
+		"installer -e iscsi-tools":               "write siderolabs/iscsi-tools",
+		"installer -e siderolabs/a,siderolabs/a": "occurs twice",
+		"installer -m cloud":                     "Talos has no platform",
+		"image -a riscv64":                       "arch: \"riscv64\" is not one of amd64, arm64",
+		"image --boot-method usb":                "bootMethod: \"usb\" is not one of iso, disk-image, pxe",
+		"image --use-uki":                        "useUKI: needs secureboot",
+		"image --suffix qcow2":                   "imageSuffix: is of disk images only",
+		"image --secure-boot -v v1.4.0":          "no images for Secure Boot",
+	} {
+		out, _, err := f.run(append([]string{"genurl"}, strings.Fields(words)...)...)
+		if err == nil || out != "" || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %q, %v", words, out, err)
 		}
 	}
 

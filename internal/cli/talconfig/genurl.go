@@ -51,7 +51,7 @@ func newGenurlKind(env *environment, isBoot bool) *cobra.Command {
 	flags.StringVarP(&g.node, "node", "n", "", "host name or address of one node")
 	flags.StringVarP(&g.image.Factory.RegistryURL, "registry-url", "r", model.DefaultRegistry, "host of the image factory")
 	flags.StringVarP(&g.version, "version", "v", model.DefaultTalosVersion, "Talos version")
-	flags.StringArrayVarP(&g.extensions, "extension", "e", nil, "official extension, such as siderolabs/iscsi-tools")
+	flags.StringSliceVarP(&g.extensions, "extension", "e", nil, "official extension, such as siderolabs/iscsi-tools")
 	flags.StringArrayVarP(&g.kernelArgs, "kernel-arg", "k", nil, "kernel argument")
 	flags.StringVarP(&g.image.Spec.Mode, "talos-mode", "m", "metal", "platform of the machine")
 	flags.BoolVar(&g.image.Spec.Secureboot, "secure-boot", false, "image for Secure Boot")
@@ -134,12 +134,17 @@ func (g *genurl) ofFlags() error {
 	custom.SystemExtensions.OfficialExtensions = append(custom.SystemExtensions.OfficialExtensions, g.extensions...)
 	custom.ExtraKernelArgs = append(custom.ExtraKernelArgs, g.kernelArgs...)
 
+	g.image.Version = cmp.Or(g.version, model.DefaultTalosVersion)
+	if err := g.image.Check(schematic); err != nil {
+		return fmt.Errorf("there is no such image: %w", err)
+	}
+
 	id, err := schematic.ID()
 	if err != nil {
 		return err
 	}
 
-	g.image.ID, g.image.Version = id, cmp.Or(g.version, model.DefaultTalosVersion)
+	g.image.ID = id
 
 	url, err := g.image.Installer()
 	if g.isBoot {

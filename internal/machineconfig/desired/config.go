@@ -265,13 +265,17 @@ func Volumes(s Sources) *v1alpha1.Volumes {
 	return volume.Merge(s.group().Volumes, s.Machine.Spec.Volumes)
 }
 
+// taints returns the taints of the group, without those of a key that the machine has a taint of, and then those of the
+// machine.
 func taints(group, machine []corev1.Taint) []machineconfig.Taint {
 	var out []machineconfig.Taint
 
-	for _, list := range [][]corev1.Taint{group, machine} {
-		for _, t := range list {
-			out = append(out, machineconfig.Taint{Key: t.Key, Value: t.Value, Effect: string(t.Effect)})
-		}
+	replaced := func(t corev1.Taint) bool {
+		return slices.ContainsFunc(machine, func(own corev1.Taint) bool { return own.Key == t.Key })
+	}
+
+	for _, t := range slices.Concat(slices.DeleteFunc(slices.Clone(group), replaced), machine) {
+		out = append(out, machineconfig.Taint{Key: t.Key, Value: t.Value, Effect: string(t.Effect)})
 	}
 
 	return out

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -160,6 +161,18 @@ func TestNodeAnnotations(t *testing.T) {
 
 	want := map[string]string{"a": "group", "b": "machine"}
 	if diff := cmp.Diff(want, desired.Input(s).NodeAnnotations); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestNodeTaints: a taint of a machine replaces that of its group with the same key, as Talos knows one for each key.
+func TestNodeTaints(t *testing.T) {
+	s := sourcesOf(t)
+	s.ControlPlane.Spec.NodeTaints = []corev1.Taint{{Key: "a", Effect: "NoSchedule"}, {Key: "b", Value: "group", Effect: "NoExecute"}}
+	s.Machine.Spec.NodeTaints = []corev1.Taint{{Key: "b", Value: "machine", Effect: "NoSchedule"}}
+
+	want := []machineconfig.Taint{{Key: "a", Effect: "NoSchedule"}, {Key: "b", Value: "machine", Effect: "NoSchedule"}}
+	if diff := cmp.Diff(want, desired.Input(s).NodeTaints); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
