@@ -128,8 +128,8 @@ func (c *machineConfig) read(ctx context.Context, secrets bool) error {
 	return nil
 }
 
-// render returns the desired configuration, as the operator renders it, and the fields in it that are hidden. What is odd
-// about it is printed as warnings.
+// render returns the desired configuration, as the operator renders it, and the fields in it that are hidden. It prints
+// warnings about what is odd.
 func (c *machineConfig) render() (config []byte, hidden []string, err error) {
 	rendered, err := machineconfig.Render(desired.Input(c.sources))
 	if err != nil {

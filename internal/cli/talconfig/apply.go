@@ -213,7 +213,8 @@ func (a *applier) drive(fleet fleetFile, bundle *clusterstate.Bundle, files []re
 	}
 
 	d := &drive{
-		pool: talos.NewPool(), bundle: bundle, timeout: a.timeout, say: func(format string, args ...any) { fmt.Fprintf(a.Out, format+"\n", args...) },
+		pool: talos.NewPool(), bundle: bundle, timeout: a.timeout,
+		say:  func(format string, args ...any) { fmt.Fprintf(a.Out, format+"\n", args...) },
 		warn: func(format string, args ...any) { fmt.Fprintf(a.ErrOut, format+"\n", args...) },
 	}
 

@@ -70,8 +70,8 @@ func (d *drive) checkExchanged() error {
 			continue // it is renamed, as the plan shows
 		}
 
-		return fmt.Errorf("the node at %s runs as %s, and the talconfig.yaml has that address for %s: correct the addresses of "+
-			"both; to rename nodes so that one gets the name of another, give that one a third name first", t.address,
+		return fmt.Errorf("the node at %s runs as %s, and the talconfig.yaml has that address for %s: correct the addresses "+
+			"of both; to rename nodes so that one gets the name of another, give that one a third name first", t.address,
 			d.nodes[i].Hostname, t.Hostname)
 	}
 

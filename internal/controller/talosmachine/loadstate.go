@@ -11,8 +11,9 @@ import (
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
-// isReleased reports whether the machine of a cluster that is deleted, and whose nodes continue to run, is let go without
-// a state: an unusable state Secret would keep its object for ever, and with it that of the control plane and the Secret.
+// isReleased reports whether the machine of a cluster that is deleted, and whose nodes continue to run, is let go
+// without a state: an unusable state Secret would keep its object for ever, and with it that of the control plane and
+// the Secret.
 func (s *scope) isReleased(err error) bool {
 	return failure.Reason(err) == v1alpha1.ReasonStateSecretInvalid && s.parentDeleting() &&
 		s.machine.Spec.DeletionPolicy != v1alpha1.DeletionReset

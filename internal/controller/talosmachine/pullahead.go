@@ -38,6 +38,12 @@ func (r *Reconciler) pullAhead(ctx context.Context, s *scope) error {
 		return nil
 	}
 
+	return r.pull(ctx, s, want, begun)
+}
+
+// pull takes the next step of the pull that is wanted. begun is the job of the machine; nil if there is none.
+func (r *Reconciler) pull(ctx context.Context, s *scope, want string, begun *work.Job[job, struct{}]) error {
+	st := &s.machine.Status
 	if st.Images == nil || st.Images.RequestedFor != want {
 		st.Images = &v1alpha1.MachineImages{RequestedFor: want}
 	}

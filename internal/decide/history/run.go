@@ -189,8 +189,8 @@ func (in Input) openPhase(run *Run, list []v1alpha1.UpgradeRunMachine) (v1alpha1
 }
 
 // waits returns what a run waits for: what the path of the cluster waits for, else the plan of the control plane, else
-// the first machine that has a change to begin, else the plan of the first worker group. It is empty if nothing is known
-// to be in the way.
+// the first machine that has a change to begin, else the plan of the first worker group. It is empty if nothing is
+// known to be in the way.
 func (in Input) waits(run *Run) string {
 	cp := in.ControlPlane
 	if u := cp.Status.Upgrade; u != nil && u.Message != "" {

@@ -1,6 +1,7 @@
 package upgrade
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -47,15 +48,51 @@ const (
 // holds it, but for as many machines of a worker group as may fail there (mayFail). Machines that are skipped hold
 // nothing: they would do so for ever.
 func JudgePulls(version string, all []Pull, mayFail func(group string) int) Pulls {
-	var (
-		failed, refused, pulling, tolerated, skipped []string
-		done                                         int
-	)
+	j := judge(all, mayFail)
+	out := Pulls{Failed: len(j.failed) > 0, Refused: len(j.refused) > 0}
+
+	switch {
+	case out.Refused:
+		out.Wait = fmt.Sprintf("machines must not be given %s, so the upgrade does not begin: %s; correct the spec, or "+
+			"exclude such machines with upgrade.machineSelector", version, explain(j.refused))
+	case out.Failed:
+		out.Wait = fmt.Sprintf("machines cannot pull the images of %s, so the upgrade does not begin: %s; the pull is "+
+			"retried automatically; to continue without them, exclude such machines with upgrade.machineSelector, or set "+
+			"upgrade.prePull to Never", version, explain(j.failed))
+	case len(j.pulling) > 0:
+		out.Wait = fmt.Sprintf("the images of %s are pulled before the first machine begins: waiting for %s (%d of %d "+
+			"machines have them); to begin without them, exclude such machines with upgrade.machineSelector, or set "+
+			"upgrade.prePull to Never", version, change.List(j.pulling), j.done, len(all))
+	}
+
+	if len(j.tolerated) > 0 {
+		j.tolerated[0] = fmt.Sprintf("the images of %s are missing on machines that rollout.maxFailed tolerates: %s", version,
+			j.tolerated[0])
+	}
+
+	if len(j.skipped) > 0 {
+		j.skipped[0] = fmt.Sprintf("whether machines have the images of %s is unknown: %s", version, j.skipped[0])
+	}
+
+	out.Tolerated = JoinObstacles(explain(j.tolerated), explain(j.skipped))
+
+	return out
+}
+
+// judged is what is said about machines, each in one of these.
+type judged struct {
+	failed, refused, pulling, tolerated, skipped []string
+	// done is how many have their images.
+	done int
+}
+
+func judge(all []Pull, mayFail func(group string) int) judged {
+	var out judged
 
 	problems := map[string]int{}
 
 	for _, p := range all {
-		if p.Problem != "" || p.Refused != "" {
+		if p.problem() != "" {
 			problems[p.Group]++
 		}
 	}
@@ -63,51 +100,25 @@ func JudgePulls(version string, all []Pull, mayFail func(group string) int) Pull
 	for _, p := range all {
 		switch {
 		case p.Done:
-			done++
-		case p.Refused != "" && p.Group != "" && problems[p.Group] <= mayFail(p.Group):
-			tolerated = append(tolerated, p.say(p.Refused))
+			out.done++
+		case p.problem() != "" && p.Group != "" && problems[p.Group] <= mayFail(p.Group):
+			out.tolerated = append(out.tolerated, p.say(p.problem()))
 		case p.Refused != "":
-			refused = append(refused, p.say(p.Refused))
-		case p.Problem != "" && p.Group != "" && problems[p.Group] <= mayFail(p.Group):
-			tolerated = append(tolerated, p.say(p.Problem))
+			out.refused = append(out.refused, p.say(p.Refused))
 		case p.Problem != "":
-			failed = append(failed, p.say(p.Problem))
+			out.failed = append(out.failed, p.say(p.Problem))
 		case !p.Skipped:
-			pulling = append(pulling, p.Machine)
+			out.pulling = append(out.pulling, p.Machine)
 		case p.Why != "":
-			skipped = append(skipped, p.say(p.Why))
+			out.skipped = append(out.skipped, p.say(p.Why))
 		}
 	}
 
-	out := Pulls{Failed: len(failed) > 0, Refused: len(refused) > 0}
-
-	switch {
-	case len(refused) > 0:
-		out.Wait = fmt.Sprintf("machines must not be given %s, so the upgrade does not begin: %s; correct the spec, or exclude "+
-			"such machines with upgrade.machineSelector", version, explain(refused))
-	case len(failed) > 0:
-		out.Wait = fmt.Sprintf("machines cannot pull the images of %s, so the upgrade does not begin: %s; the pull is "+
-			"retried automatically; to continue without them, exclude such machines with upgrade.machineSelector, or set "+
-			"upgrade.prePull to Never", version, explain(failed))
-	case len(pulling) > 0:
-		out.Wait = fmt.Sprintf("the images of %s are pulled before the first machine begins: waiting for %s (%d of %d "+
-			"machines have them); to begin without them, exclude such machines with upgrade.machineSelector, or set "+
-			"upgrade.prePull to Never", version, change.List(pulling), done, len(all))
-	}
-
-	if len(tolerated) > 0 {
-		tolerated[0] = fmt.Sprintf("the images of %s are missing on machines that rollout.maxFailed tolerates: %s", version,
-			tolerated[0])
-	}
-
-	if len(skipped) > 0 {
-		skipped[0] = fmt.Sprintf("whether machines have the images of %s is unknown: %s", version, skipped[0])
-	}
-
-	out.Tolerated = JoinObstacles(explain(tolerated), explain(skipped))
-
 	return out
 }
+
+// problem is why a machine must not have its images, or cannot; empty if nothing is in the way.
+func (p Pull) problem() string { return cmp.Or(p.Refused, p.Problem) }
 
 // say puts the name of the machine in front of a text about it.
 func (p Pull) say(text string) string {
