@@ -63,7 +63,7 @@ func (r *Reconciler) decommission(ctx context.Context, s *scope) (ctrl.Result, e
 		}
 
 		if probe.State == talos.StateMaintenance {
-			if err := r.checkWiped(ctx, s); err != nil && !(s.stranger && s.abandons()) {
+			if err := r.checkWiped(ctx, s); err != nil && (!s.stranger || !s.abandons()) {
 				return ctrl.Result{}, err
 			}
 		}
