@@ -198,15 +198,9 @@ func (s Source) isWiped(ctx context.Context, m *v1alpha1.TalosMachine, fingerpri
 		return true
 	}
 
-	node, err := s.Nodes.Maintenance(ctx, Address(m), fingerprint)
-	if err != nil {
-		return false
-	}
-	defer node.Close()
+	uuid, err := s.Nodes.MaintenanceUUID(ctx, Address(m), fingerprint)
 
-	facts, err := node.Facts(ctx)
-
-	return err == nil && s.isItself(m, facts.UUID)
+	return err == nil && s.isItself(m, uuid)
 }
 
 // askEtcd adds what the node reports about etcd, whose service is in the given state. What cannot be read stays

@@ -109,9 +109,6 @@ func collectSchedule(ch chan<- prometheus.Metric, o *v1alpha1.TalosEtcdBackupSch
 	}
 }
 
-// unknown is the value of what is neither true nor false yet, as that of a condition that is Unknown.
-const unknown = -1
-
 // recoveryPointMet tells whether the last good backup is recent enough now. That is unknown of a schedule which is
 // younger than its maxAge and has no backup yet.
 func recoveryPointMet(o *v1alpha1.TalosEtcdBackupSchedule, now time.Time) float64 {
@@ -125,17 +122,16 @@ func recoveryPointMet(o *v1alpha1.TalosEtcdBackupSchedule, now time.Time) float6
 		return 0
 	}
 
-	return unknown
+	return truth(metav1.ConditionUnknown)
 }
 
 // verified tells whether the last verification succeeded. That is unknown before the first one.
 func verified(conditions []metav1.Condition) float64 {
-	c := meta.FindStatusCondition(conditions, v1alpha1.ConditionVerified)
-	if c == nil || c.Status == metav1.ConditionUnknown {
-		return unknown
+	if c := meta.FindStatusCondition(conditions, v1alpha1.ConditionVerified); c != nil {
+		return truth(c.Status)
 	}
 
-	return number(c.Status == metav1.ConditionTrue)
+	return truth(metav1.ConditionUnknown)
 }
 
 func number(is bool) float64 {

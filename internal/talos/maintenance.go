@@ -36,6 +36,20 @@ func (p *Pool) Maintenance(ctx context.Context, address, fingerprint string) (*M
 	return m, err
 }
 
+// MaintenanceUUID returns the UUID that the machine in maintenance mode at an address shows; empty if it shows none.
+// Nothing is sent to it. An empty fingerprint accepts every certificate.
+func (p *Pool) MaintenanceUUID(ctx context.Context, address, fingerprint string) (string, error) {
+	m, err := p.Maintenance(ctx, address, fingerprint)
+	if err != nil {
+		return "", err
+	}
+	defer m.Close()
+
+	facts, err := m.Facts(ctx)
+
+	return facts.UUID, err
+}
+
 // Close closes the connection.
 func (m *Maintenance) Close() { _ = m.c.Close() }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -200,11 +201,18 @@ func (r *release) chart(change *strings.Replacer) string {
 	return dir
 }
 
+// applies has one test at a time write CRDs: an API server gives each request 34 s (requestTimeoutUpperBound of its
+// handlers), which the large schemas of several charts at once can exceed on a busy machine.
+var applies sync.Mutex
+
 func (r *release) try(command, chart string, args ...string) ([]byte, error) {
 	all := []string{command, r.name, "--namespace", r.namespace, "--kubeconfig", r.kubeconfig}
 	if chart != "" {
 		// The API server of the tests publishes no OpenAPI documents. It checks the objects itself.
 		all = append(all, chart, "--disable-openapi-validation")
+
+		applies.Lock()
+		defer applies.Unlock()
 	}
 
 	return run(helmPath, append(all, args...)...)

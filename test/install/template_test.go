@@ -368,6 +368,9 @@ func served(t *testing.T, found []*unstructured.Unstructured) {
 
 	admin := client.WithFieldValidation(shared.Admin(t), "Strict")
 
+	applies.Lock()
+	defer applies.Unlock()
+
 	for _, o := range found {
 		if o.GetNamespace() != "" {
 			o.SetNamespace("default")

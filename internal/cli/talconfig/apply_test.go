@@ -268,14 +268,17 @@ func TestApplyFollowsTheAddress(t *testing.T) {
 	other := address[:strings.LastIndex(address, ".")] + ".77"
 	r.write("talconfig.yaml", strings.Replace(r.read("talconfig.yaml"), address+",", "'"+address+", "+other+"',", 1))
 
-	moved := make(chan error, 1)
+	moved, before := make(chan error, 1), moves.Status().BootID
 	out := &hook{call: func(text string) {
 		if !strings.Contains(text, "w-1: applying") {
 			return
 		}
 
 		go func() {
-			err := wait.Until(t.Context(), "it has its config", func(context.Context) error { return wait.True(r.holds("one") == 1) })
+			// It has rebooted with its config, so the call that sent it is over.
+			err := wait.Until(t.Context(), "it has rebooted", func(context.Context) error {
+				return wait.True(r.holds("one") == 1 && moves.Status().BootID != before)
+			})
 			moved <- errors.Join(err, moves.Readdress(other), moves.PowerOn(t.Context()))
 		}()
 	}}

@@ -152,14 +152,7 @@ func (r *Reconciler) isReturned(ctx context.Context, s *scope, g clusterstate.Gi
 		who.nodeName, who.member = facts.NodeName, evidence.MemberID(facts.EtcdMemberID)
 	case talos.StateMaintenance:
 		// The spec of the machine is gone, and with it the expected certificate: only its UUID is read, and nothing is sent.
-		node, nerr := r.Nodes.Maintenance(ctx, g.Address, "")
-		if nerr != nil {
-			return who, false
-		}
-		defer node.Close()
-
-		facts, ferr := node.Facts(ctx)
-		who.self.UUID, err = facts.UUID, ferr
+		who.self.UUID, err = r.Nodes.MaintenanceUUID(ctx, g.Address, "")
 	case talos.StateUnreachable, talos.StateForeign:
 	}
 

@@ -31,7 +31,7 @@ func (r *Reconciler) leaveToRestore(ctx context.Context, s *scope) (ctrl.Result,
 		return ctrl.Result{}, nil
 	}
 
-	if over, err := r.releaseOrphan(ctx, s, *restore); over || err != nil {
+	if over, err := r.releaseOrphan(ctx, s, s.held); over || err != nil {
 		return ctrl.Result{}, err
 	}
 
@@ -58,9 +58,6 @@ func (r *Reconciler) leaveToRestore(ctx context.Context, s *scope) (ctrl.Result,
 // leaveOrphan releases a cluster that is being deleted from a restore whose object is gone: its machines would wait for
 // that restore for ever.
 func (r *Reconciler) leaveOrphan(ctx context.Context, s *scope) error {
-	before := s.held
-	defer func() { s.held = before }()
-
 	held, err := r.States.Load(ctx, s.key())
 	if err != nil {
 		return ignoreUnusable(err)
@@ -70,8 +67,7 @@ func (r *Reconciler) leaveOrphan(ctx context.Context, s *scope) error {
 		return nil
 	}
 
-	s.held = held
-	_, err = r.releaseOrphan(ctx, s, *held.State.Runtime.Restore)
+	_, err = r.releaseOrphan(ctx, s, held)
 
 	return err
 }
@@ -97,7 +93,8 @@ func (o *orphans) over(key types.NamespacedName, uid string, now time.Time) bool
 // releaseOrphan unblocks a cluster whose restore ended without cleanup, because its finalizer was removed manually.
 // Only a live read of the API server proves that. Everything else is decided by the data on the nodes: data that the
 // restore brought there is found, and without data a user is asked, as after every loss.
-func (r *Reconciler) releaseOrphan(ctx context.Context, s *scope, mark clusterstate.Restore) (bool, error) {
+func (r *Reconciler) releaseOrphan(ctx context.Context, s *scope, held *clusterstate.Held) (bool, error) {
+	mark := *held.State.Runtime.Restore
 	o := &v1alpha1.TalosEtcdRestore{}
 
 	err := r.Reader.Get(ctx, types.NamespacedName{Namespace: s.cp.Namespace, Name: mark.Name}, o)
@@ -115,8 +112,8 @@ func (r *Reconciler) releaseOrphan(ctx context.Context, s *scope, mark clusterst
 		return false, nil
 	}
 
-	s.held.State.Runtime.Restore = nil
-	if err := r.States.Update(ctx, s.held); err != nil {
+	held.State.Runtime.Restore = nil
+	if err := r.States.Update(ctx, held); err != nil {
 		return false, fmt.Errorf("giving the cluster %s back: %w", s.cp.Name, err)
 	}
 

@@ -57,6 +57,7 @@ func (r *Reconciler) removeStale(ctx context.Context, s *scope) (ctrl.Result, er
 	if at := r.runsAt(ctx, s, id); at != "" {
 		s.etcd.Message += fmt.Sprintf("; the member %s is not removed: the machine at %s responds as a node of this "+
 			"cluster: list it in spec.machines, or wipe it (talosctl reset)", safety.FormatMemberID(id), at)
+		s.poll = earliest(s.poll, r.Clock.Now().Add(time.Minute)) // nothing reports that it is gone
 
 		return ctrl.Result{}, nil
 	}

@@ -143,8 +143,10 @@ func TestPauseAhead(t *testing.T) {
 	}
 }
 
-// TestRequestChanges: a pull for an earlier request ends when another one begins.
-func TestRequestChanges(t *testing.T) {
+// asked is a machine that is asked for the images of Talos v1.13.10.
+func asked(t *testing.T, gets ahead) (*Reconciler, *scope) {
+	t.Helper()
+
 	m := &v1alpha1.TalosMachine{}
 	m.Name = "m"
 	cp := &v1alpha1.TalosControlPlane{}
@@ -154,7 +156,14 @@ func TestRequestChanges(t *testing.T) {
 	t.Cleanup(r.Installs.Stop)
 
 	s := newScope(m, time.Unix(100, 0))
-	s.controlPlane, s.compared, s.facts, s.ahead = cp, true, &talos.Facts{}, ahead{installer: "installer"}
+	s.controlPlane, s.compared, s.facts, s.ahead = cp, true, &talos.Facts{}, gets
+
+	return r, s
+}
+
+// TestRequestChanges: a pull for an earlier request ends when another one begins.
+func TestRequestChanges(t *testing.T) {
+	r, s := asked(t, ahead{installer: "installer"})
 
 	old, err := r.Installs.Do(work.Order[job, struct{}]{
 		Key: s.key(), About: job{installation: installation{ahead: "an earlier request"}}, Timeout: time.Hour,
@@ -179,16 +188,8 @@ func TestRequestChanges(t *testing.T) {
 // TestRefusedAhead: a machine that must not be given the version says so, pulls nothing, and does not say that it has the
 // images. It says nothing any more once it may.
 func TestRefusedAhead(t *testing.T) {
-	m := &v1alpha1.TalosMachine{}
-	m.Name = "m"
-	cp := &v1alpha1.TalosControlPlane{}
-	cp.Status.Upgrade = &v1alpha1.UpgradeStatus{Pulling: &v1alpha1.UpgradeImages{TalosVersion: "v1.13.10"}}
-
-	r := &Reconciler{Installs: NewInstalls(t.Context()), Nodes: talos.NewPool(), Clock: testclock.NewFakePassiveClock(time.Unix(100, 0))}
-	t.Cleanup(r.Installs.Stop)
-
-	s := newScope(m, time.Unix(100, 0))
-	s.controlPlane, s.compared, s.facts, s.ahead = cp, true, &talos.Facts{}, ahead{refused: "it would lose zfs"}
+	r, s := asked(t, ahead{refused: "it would lose zfs"})
+	m := s.machine
 
 	if err := r.pullAhead(t.Context(), s); err != nil || m.Status.Images.Refused != "it would lose zfs" || m.Status.Images.Pulled ||
 		r.Installs.Find(s.key(), m.UID) != nil || !s.pullsAhead() {

@@ -63,8 +63,10 @@ func (r *Reconciler) decommission(ctx context.Context, s *scope) (ctrl.Result, e
 		}
 
 		if probe.State == talos.StateMaintenance {
-			if err := r.checkWiped(ctx, s); err != nil && (!s.stranger || !s.abandons()) {
+			if err := r.checkWiped(ctx, s); err != nil && !s.abandons() {
 				return ctrl.Result{}, err
+			} else if err != nil {
+				s.stranger = true // nothing proves that it was wiped
 			}
 		}
 

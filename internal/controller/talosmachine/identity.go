@@ -65,18 +65,12 @@ func (r *Reconciler) checkWiped(ctx context.Context, s *scope) error {
 		return nil
 	}
 
-	node, err := r.Nodes.Maintenance(ctx, s.address, "")
-	if err != nil {
-		return err
-	}
-	defer node.Close()
-
-	facts, err := node.Facts(ctx)
+	uuid, err := r.Nodes.MaintenanceUUID(ctx, s.address, "")
 	if err != nil {
 		return err
 	}
 
-	refused := s.checkIdentity(facts.UUID)
+	refused := s.checkIdentity(uuid)
 	if refused == nil {
 		return nil
 	}

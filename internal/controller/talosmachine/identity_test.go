@@ -167,7 +167,7 @@ func TestSwappedAddresses(t *testing.T) {
 }
 
 // TestStrangerIsNotTheWipedMachine: a machine in maintenance mode at the address of one that is removed proves nothing
-// about that one, which may run at another address. Only a user can give it up, and then it is remembered.
+// about that one, which may run at another address. Only a user can abandon it, and then it is remembered.
 func TestStrangerIsNotTheWipedMachine(t *testing.T) {
 	e := found(t, 1, 1)
 	uuid := e.machine("w-0").Status.UUID
@@ -193,13 +193,13 @@ func TestStrangerIsNotTheWipedMachine(t *testing.T) {
 	}
 
 	e.annotate("w-0", v1alpha1.SkipResetAnnotation, "true")
-	e.until("w-0", "it is given up", func(m *v1alpha1.TalosMachine) bool {
+	e.until("w-0", "it is abandoned", func(m *v1alpha1.TalosMachine) bool {
 		return !slices.Contains(m.Finalizers, v1alpha1.Finalizer)
 	})
 
 	rt := e.state().Runtime
 	if _, known := rt.GivenUp[uuid]; !known || len(rt.Machines) != 1 || fake.Faults().MutatingCalls() != 0 {
-		t.Errorf("given up are %+v, known %+v; %d calls to the other machine", rt.GivenUp, rt.Machines,
+		t.Errorf("abandoned are %+v, known %+v; %d calls to the other machine", rt.GivenUp, rt.Machines,
 			fake.Faults().MutatingCalls())
 	}
 }
@@ -325,6 +325,11 @@ func TestImpostor(t *testing.T) {
 				e.until(name, "a person accepts it", func(*v1alpha1.TalosMachine) bool {
 					return fake.Faults().Calls("ApplyConfiguration") > 0
 				})
+
+				// From now on it is recognised by its own UUID, or by nothing.
+				if got := e.state().Runtime.Machines[name].UUID; got != fake.UUID() {
+					t.Errorf("the state has the UUID %q, and the machine shows %q", got, fake.UUID())
+				}
 			}
 		})
 	}

@@ -41,7 +41,7 @@ func (r *Reconciler) pullAhead(ctx context.Context, s *scope) error {
 	return r.pull(ctx, s, want, begun)
 }
 
-// pull takes the next step of the pull that is wanted. begun is the job of the machine; nil if there is none.
+// pull takes the next step of the pull that is requested. begun is the job of the machine; nil if there is none.
 func (r *Reconciler) pull(ctx context.Context, s *scope, want string, begun *work.Job[job, struct{}]) error {
 	st := &s.machine.Status
 	if st.Images == nil || st.Images.RequestedFor != want {
