@@ -67,6 +67,22 @@ func TestReturnedMachineIsWiped(t *testing.T) {
 	}
 }
 
+// TestReturnedMachineOfAnotherOwner: a machine is not wiped that another control plane, which owns the cluster by now, may
+// have listed again.
+func TestReturnedMachineOfAnotherOwner(t *testing.T) {
+	e, cp, n := fenced(t, func(*clusterstate.GivenUp) {})
+	e.claim(elsewhere, string(cp.UID))
+
+	for range 5 {
+		_, _ = e.pass(cp)
+		e.Clock.Sleep(time.Second)
+	}
+
+	if got, resets := e.state().Runtime.RivalUID, harness.Calls("Reset", n); got != elsewhere || resets != 0 {
+		t.Errorf("it was reset %d times; the other owner is %q", resets, got)
+	}
+}
+
 // TestReturnedMachineJoins: an abandoned machine without data that joins etcd in the moment in which it is to be wiped is
 // not wiped.
 func TestReturnedMachineJoins(t *testing.T) {

@@ -2,6 +2,7 @@ package talosmachine
 
 import (
 	"testing"
+	"time"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
@@ -38,6 +39,31 @@ func TestCheckIdentity(t *testing.T) {
 		err := s.checkIdentity(tt.shown)
 		if (err != nil) != tt.refused || tt.refused && failure.Reason(err) != v1alpha1.ReasonWrongMachine {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestGivesUp: a machine that is removed and not proved to be wiped is remembered. The node of another cluster at its
+// address proves nothing.
+func TestGivesUp(t *testing.T) {
+	for answer, want := range map[talos.State]bool{
+		talos.StateUnreachable: true, talos.StateForeign: true, talos.StateMaintenance: false, talos.StateMember: false,
+	} {
+		state := &clusterstate.State{}
+		state.Runtime.Machines = map[string]clusterstate.Machine{"w-0": {ConfiguredAt: &time.Time{}}}
+
+		s := &scope{
+			machine: &v1alpha1.TalosMachine{}, controlPlane: &v1alpha1.TalosControlPlane{},
+			held: &clusterstate.Held{State: state}, probed: true, answer: answer,
+		}
+		s.machine.Name, s.machine.Spec.OnDelete = "w-0", v1alpha1.OnDeleteDecommission
+
+		if got := s.givesUp(); got != want {
+			t.Errorf("with the answer %v: %t", answer, got)
+		}
+
+		if s.stranger = true; !s.givesUp() {
+			t.Errorf("of a stranger with the answer %v: false", answer)
 		}
 	}
 }
