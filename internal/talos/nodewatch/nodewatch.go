@@ -130,6 +130,13 @@ func (w *Watcher) Set(t Target) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
+	if ctx, n := w.replace(t); n != nil {
+		w.wg.Go(func() { w.run(ctx, n) })
+	}
+}
+
+// replace has a node watched at its new target, within the context; nil if it is watched there already.
+func (w *Watcher) replace(t Target) (context.Context, *watched) {
 	ctx, cancel := context.WithCancel(w.ctx)
 	n := newWatched(t, cancel)
 
@@ -137,7 +144,7 @@ func (w *Watcher) Set(t Target) {
 		if have.target.equal(t) {
 			cancel()
 
-			return
+			return nil, nil
 		}
 
 		have.cancel()
@@ -150,7 +157,7 @@ func (w *Watcher) Set(t Target) {
 
 	w.nodes[t.Key] = n
 
-	w.wg.Go(func() { w.run(ctx, n) })
+	return ctx, n
 }
 
 func newWatched(t Target, cancel context.CancelFunc) *watched {

@@ -90,19 +90,12 @@ func TestFlapping(t *testing.T) {
 		// Another mode is no new machine.
 		f.w.mu.Lock()
 		f.n.target.Mode = Secure
-		f.w.mu.Unlock()
-		f.w.Set(Target{Key: f.n.target.Key, Mode: Maintenance})
-
-		f.w.mu.Lock()
-		f.n = f.w.nodes[f.n.target.Key]
-		f.n.cancel()
+		_, f.n = f.w.replace(Target{Key: f.n.target.Key, Mode: Maintenance})
 		f.w.mu.Unlock()
 
 		if woken := f.change(600, 100*time.Millisecond); woken > 14 {
 			t.Errorf("a minute of changes in another mode woke the queue %d times", woken)
 		}
-
-		f.w.Wait()
 	})
 }
 
