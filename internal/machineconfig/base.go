@@ -1,6 +1,7 @@
 package machineconfig
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"slices"
@@ -93,14 +94,15 @@ func checkInput(in Input) (*config.VersionContract, error) {
 		return nil, inputErrors(problems)
 	}
 
-	version := in.Contract
-	if version == "" {
-		version = in.TalosVersion
-	}
+	return in.contract()
+}
 
-	contract, err := config.ParseContractFromVersion(version)
+// contract is what the version of Talos that the config is for knows.
+func (in Input) contract() (*config.VersionContract, error) {
+	contract, err := config.ParseContractFromVersion(cmp.Or(in.Contract, in.TalosVersion))
 	if err != nil {
-		return nil, &InputError{Field: "TalosVersion", Problem: fmt.Sprintf("%q is not a version like v1.13.9", version)}
+		return nil, &InputError{Field: "TalosVersion", Problem: fmt.Sprintf("%q is not a version like v1.13.9",
+			cmp.Or(in.Contract, in.TalosVersion))}
 	}
 
 	return contract, nil

@@ -26,7 +26,7 @@ func addDocuments(in Input, docs []docconfig.Document) ([]docconfig.Document, er
 		}
 	}
 
-	extra, problems := netconfig.Documents(in.Machine, in.TalosVersion, in.Values, in.Patches.any())
+	extra, problems := netconfig.Documents(in.Machine, in.TalosVersion, in.Values)
 	registries, more := registry.Documents(in.Registries, in.Values)
 
 	if problems = append(problems, more...); len(problems) > 0 {
@@ -66,11 +66,24 @@ func addKubeSpan(in Input, contract *config.VersionContract, docs []docconfig.Do
 	return nil
 }
 
-// checkShared refuses KubeSpan that cannot work, and a firewall that cuts the machine off. It checks the config after
+// checkShared refuses KubeSpan that cannot work, and a network or a firewall that cuts the machine off. It checks the config after
 // all patches. It returns what the live firewall closes already: to refuse that would keep other changes from the
 // machine, and open nothing.
-func checkShared(in Input, d *draft) ([]string, error) {
-	if problems := in.cluster().CheckConfig(d.known); len(problems) > 0 {
+func checkShared(in Input, base config.Provider, d *draft) ([]string, error) {
+	contract, err := in.contract()
+	if err != nil {
+		return nil, err
+	}
+
+	problems := in.cluster().CheckConfig(d.known)
+
+	// A document of a kind that is not known may bring an address.
+	if len(d.unknown) == 0 {
+		problems = append(problems,
+			netconfig.CheckPatched(in.Machine, base, d.known, contract.MultidocNetworkConfigSupported())...)
+	}
+
+	if len(problems) > 0 {
 		return nil, inputErrors(problems)
 	}
 

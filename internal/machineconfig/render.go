@@ -56,7 +56,7 @@ func Render(in Input) (*Rendered, error) {
 		return nil, clean.invalidError(in, base, patches, err)
 	}
 
-	shut, err := checkShared(in, d)
+	shut, err := checkShared(in, base, d)
 	if err != nil {
 		return nil, err
 	}

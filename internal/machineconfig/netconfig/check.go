@@ -14,7 +14,7 @@ import (
 )
 
 // Check returns what cannot work on any version of Talos, or nothing. worker is true for the network of a worker,
-// patched if patches may add addresses and routes to it.
+// patched if patches may add addresses and routes to it: CheckPatched says whether they do.
 func Check(n v1alpha1.MachineNetwork, worker, patched bool) field.ErrorList {
 	c := checker{
 		worker: worker, patched: patched,
@@ -74,6 +74,7 @@ func CheckShared(path *field.Path, n *v1alpha1.SharedNetwork) field.ErrorList {
 type checker struct {
 	worker    bool
 	patched   bool
+	also      *also
 	errs      field.ErrorList
 	names     map[string]string
 	addresses map[netip.Addr]string
@@ -258,9 +259,8 @@ func (c *checker) route(l link, path *field.Path, r v1alpha1.Route) {
 		c.add(field.Invalid(path.Child("source"), r.Source, "is of another IP family than the route"))
 	}
 
-	if gateway.IsValid() && !c.reaches(l, gateway) {
-		c.add(field.Invalid(path.Child("gateway"), r.Gateway,
-			"is in no network of the interface's addresses; add an address of its network, or a route to it without gateway"))
+	if gateway.IsValid() && !c.patched {
+		c.gateway(l, path.Child("gateway"), gateway)
 	}
 }
 
@@ -284,9 +284,6 @@ func (c *checker) routeParts(path *field.Path, r v1alpha1.Route) (network netip.
 
 	return network, gateway, source
 }
-
-// reaches tells whether a gateway may be reached, also by what patches add.
-func (c *checker) reaches(l link, gateway netip.Addr) bool { return c.patched || l.reaches(gateway) }
 
 // reaches tells whether a gateway may be reached over the link itself. An address that comes by DHCP is not known.
 func (l link) reaches(gateway netip.Addr) bool {

@@ -18,9 +18,9 @@ import (
 
 // Documents returns the network of a machine as Talos 1.12 and later reads it, apart from the host name. n has passed
 // Check. The errors name fields that documents cannot express, or not for the version of Talos. values are those of
-// its Secrets. patched is true if patches may add documents to them.
+// its Secrets.
 func Documents(
-	n v1alpha1.MachineNetwork, talos string, values keyref.Values, patched bool,
+	n v1alpha1.MachineNetwork, talos string, values keyref.Values,
 ) ([]config.Document, field.ErrorList) {
 	d := documents{reader: reader{values: values}}
 
@@ -43,10 +43,6 @@ func Documents(
 	}
 
 	d.routing(n, talos)
-
-	if !patched {
-		d.reachable(n.Interfaces)
-	}
 
 	return d.docs, d.errs
 }
@@ -73,34 +69,9 @@ func (d *documents) resolver(n v1alpha1.MachineNetwork) {
 	d.docs = append(d.docs, doc)
 }
 
-// reachable refuses a network that would take the machine off the network: the first document about a link turns Talos'
-// default DHCP off on all of them.
-func (d *documents) reachable(all []v1alpha1.NetworkInterface) {
-	if len(all) == 0 {
-		return
-	}
-
-	for _, one := range all {
-		if one.Name != "lo" && !ptr.Deref(one.Dummy, false) && one.WireGuard == nil &&
-			(len(one.Addresses) > 0 || ptr.Deref(one.DHCP, false)) {
-			return
-		}
-
-		for _, vlan := range one.VLANs {
-			if len(vlan.Addresses) > 0 || ptr.Deref(vlan.DHCP, false) {
-				return
-			}
-		}
-	}
-
-	d.errs = append(d.errs, field.Required(field.NewPath(Root, "interfaces"), "none of them gets an address, and Talos "+
-		"stops its default DHCP on all interfaces once one is listed: the machine would not be reachable any more; list "+
-		"the interface by which it is reached, with dhcp: true or with addresses"))
-}
-
 func (d *documents) one(path *field.Path, i v1alpha1.NetworkInterface) {
 	if ptr.Deref(i.Ignore, false) {
-		return // links without a document are left alone once another one has a document, which reachable makes sure of
+		return // links without a document are left alone once another one has a document, which CheckPatched makes sure of
 	}
 
 	name, ok := d.name(path, i)

@@ -42,7 +42,7 @@ func FuzzNetwork(f *testing.F) {
 			}
 		}
 
-		if docs, errs := netconfig.Documents(n, "v1.13.9", keyref.Values{}, false); len(docs)+len(errs) == 0 {
+		if docs, errs := netconfig.Documents(n, "v1.13.9", keyref.Values{}); len(docs)+len(errs) == 0 {
 			t.Error("neither documents nor errors")
 		}
 	})
