@@ -66,9 +66,9 @@ func addKubeSpan(in Input, contract *config.VersionContract, docs []docconfig.Do
 	return nil
 }
 
-// checkShared refuses KubeSpan that cannot work, and a network or a firewall that cuts the machine off. It checks the config after
-// all patches. It returns what the live firewall closes already: to refuse that would keep other changes from the
-// machine, and open nothing.
+// checkShared refuses KubeSpan that cannot work, and a network or a firewall that cuts the machine off. It checks the
+// config after all patches. It returns what the live firewall closes already: to refuse that would keep other changes
+// from the machine, and open nothing.
 func checkShared(in Input, base config.Provider, d *draft) ([]string, error) {
 	contract, err := in.contract()
 	if err != nil {

@@ -48,11 +48,15 @@ func TestPatchedNetwork(t *testing.T) {
 		"a gateway, and a way around it": {"documents", routed, link + "eth0\nroutes: [{destination: 10.9.0.0/24, gateway: 10.0.0.1}]", reached, "is in no network"},
 		"a gateway, and DHCP":            {"documents", routed, "apiVersion: v1alpha1\nkind: DHCPv4Config\nname: eth0", "", ""},
 		"a gateway, and DHCP for IPv6":   {"documents", routed, "apiVersion: v1alpha1\nkind: DHCPv6Config\nname: eth0", reached, "is in no network"},
-		"of a VLAN, and DHCP that it has": {"documents", vlan, "apiVersion: v1alpha1\nkind: DHCPv4Config\nname: eth0\nrouteMetric: 5",
-			"network.interfaces[0].vlans[0].routes[0].gateway", "is in no network"},
+		"of a VLAN, and DHCP that it has": {
+			"documents", vlan, "apiVersion: v1alpha1\nkind: DHCPv4Config\nname: eth0\nrouteMetric: 5",
+			"network.interfaces[0].vlans[0].routes[0].gateway", "is in no network",
+		},
 		"a gateway, and its older network": {"legacy", routed, "machine: {network: {interfaces: [{interface: eth0, addresses: [10.9.0.5/24]}]}}", "", ""},
-		"a gateway, and an older route": {"legacy", routed,
-			"machine: {network: {interfaces: [{interface: eth0, routes: [{network: 10.9.0.0/24}]}]}}", "", ""},
+		"a gateway, and an older route": {
+			"legacy", routed,
+			"machine: {network: {interfaces: [{interface: eth0, routes: [{network: 10.9.0.0/24}]}]}}", "", "",
+		},
 		"a gateway, and older DHCP": {"legacy", routed, "machine: {network: {interfaces: [{interface: eth1, dhcp: true}]}}", "", ""},
 	} {
 		for generation, version := range versions() {

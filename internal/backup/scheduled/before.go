@@ -138,7 +138,8 @@ func judge(
 		maxAge = d.Duration
 	}
 
-	newest := Newest(backups, now)
+	// One without quorum may lack what unreachable members had.
+	newest := Newest(slices.DeleteFunc(slices.Clone(backups), withoutQuorum), now)
 	if newest != nil && !now.After(newest.Status.CompletedAt.Add(maxAge)) {
 		known.State, known.Name = safety.BackupFresh, newest.Name
 
@@ -176,6 +177,10 @@ func judge(
 	wanted.Annotations = map[string]string{v1alpha1.BeforeDisruptionAnnotation: cp.Name}
 
 	return known, wanted
+}
+
+func withoutQuorum(b v1alpha1.TalosEtcdBackup) bool {
+	return b.Status.Source != nil && b.Status.Source.WithoutQuorum
 }
 
 // told returns the message of a backup's condition.

@@ -90,6 +90,7 @@ func TestBefore(t *testing.T) {
 	)
 
 	b := newBackup
+	lonely := func(b *v1alpha1.TalosEtcdBackup) { b.Status.Source = &v1alpha1.BackupSource{WithoutQuorum: true} }
 
 	for name, tc := range map[string]struct {
 		schedule *v1alpha1.TalosEtcdBackupSchedule
@@ -109,6 +110,9 @@ func TestBefore(t *testing.T) {
 		"dry run":                  {schedule: annotated(v1alpha1.ReconcileModeAnnotation, "DryRun"), message: "nightly is paused"},
 		"another's is fresh":       {schedule: other, backups: backups{b("a", good(now))}, message: "another control plane"},
 		"an hour old":              {backups: backups{b("a", good(hour))}, state: fresh, backup: "a"},
+		"without quorum":           {backups: backups{b("a", good(now), lonely)}, created: true},
+		"its own without quorum":   {backups: backups{b(mine, good(now), lonely)}, created: true},
+		"and one with quorum":      {backups: backups{b("a", good(now), lonely), b("b", good(hour))}, state: fresh, backup: "b"},
 		"too old":                  {backups: backups{b("a", good(stale))}, created: true},
 		"two hours are permitted":  {maxAge: 2 * time.Hour, backups: backups{b("a", good(stale))}, state: fresh, backup: "a"},
 		"a minute is permitted":    {maxAge: time.Minute, backups: backups{b("a", good(now.Add(-time.Minute-time.Second)))}, created: true},
