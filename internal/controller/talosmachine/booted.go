@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/talos-operator/talos-operator/internal/decide/change"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
@@ -94,6 +95,15 @@ func (r *Reconciler) imageOf(ctx context.Context, s *scope) (talos.Image, error)
 // boot or another spec causes a reconciliation by itself.
 func (r *Reconciler) retryReport(s *scope) time.Duration {
 	return min(max(r.unreportedFor(s), firstRetry), lastRetry)
+}
+
+// untilReported is how soon a machine is observed again of which is not known what it runs.
+func (r *Reconciler) untilReported(s *scope) time.Duration {
+	if s.booted == nil || !s.isIncomplete(*s.booted) {
+		return change.Poll
+	}
+
+	return r.retryReport(s)
 }
 
 // unreportedFor returns for how long a machine has not reported, since it booted, all of what it has booted, or was not

@@ -50,7 +50,7 @@ func (r *Reconciler) change(ctx context.Context, s *scope) (ctrl.Result, error) 
 		in, next := r.input(s), change.Next
 		if change.IsUpgrade(s.machine.Status.Change) {
 			if s.systems == nil {
-				return ctrl.Result{RequeueAfter: change.Poll}, nil // nothing is known about what runs
+				return ctrl.Result{RequeueAfter: r.untilReported(s)}, nil // nothing is known about what runs
 			}
 
 			in, next = r.systemInput(s), change.NextTalos

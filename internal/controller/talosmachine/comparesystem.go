@@ -32,7 +32,12 @@ func (r *Reconciler) compareSystem(ctx context.Context, s *scope) (ctrl.Result, 
 		(change.Begun(c) || r.unreportedFor(s) < reportTime) {
 		// Which decides nothing: the upgrade was planned with a report. As in waitsForReport, one that has not begun is not
 		// waited for longer.
-		c.Message = "waiting for the machine to report what it has booted; if it never does, reboot it"
+		c.Message = "waiting for the machine to report what it has booted"
+		if r.unreportedFor(s) >= reportTime {
+			c.Message = fmt.Sprintf("the machine has not reported within %s what it has booted: reboot it", reportTime)
+		}
+
+		s.lookSoon(r.retryReport(s))
 
 		return ctrl.Result{}, nil
 	}

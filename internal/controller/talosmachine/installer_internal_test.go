@@ -282,9 +282,19 @@ func TestUpgradeWaitsForReport(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			waits := strings.Contains(s.machine.Status.Change.Message, "waiting for the machine to report")
+			says, polls := "waiting for the machine to report", firstRetry
+			if at > 0 {
+				says, polls = "reboot it", at
+			}
+
+			waits := strings.Contains(s.machine.Status.Change.Message, says)
 			if waits != want || (s.systems == nil) != want {
 				t.Errorf("%s, after %s: %t, %+v", name, at, waits, s.systems)
+			}
+
+			// It is not asked each second for ever.
+			if want && (s.again != polls || r.untilReported(s) != polls) {
+				t.Errorf("%s, after %s: asked again after %s, %s", name, at, s.again, r.untilReported(s))
 			}
 
 			if s.systems != nil && s.systems.mayChange() != !c.reports.Told {

@@ -18,6 +18,9 @@ const (
 	Poll = time.Second
 	// PollGate is how soon a drain or the safety kernel is asked again.
 	PollGate = 2 * time.Second
+	// PollFailed is how soon a node is observed again that has failed to become healthy. What it reports itself is known
+	// at once.
+	PollFailed = 15 * time.Second
 	// RepeatReboot is how soon the reboot of a node that still runs is requested again.
 	RepeatReboot = 15 * time.Second
 	// SettleTime is how long a node has to be healthy after a change without a reboot: restarting services still report

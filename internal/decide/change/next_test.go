@@ -374,7 +374,7 @@ func TestNext(t *testing.T) {
 			"sick for just too long", planned(arrived, sick, phase(settling, health)), "", failed, begins,
 			"roll the machine back", 0,
 		},
-		{"failed, and sick", planned(arrived, sick, phase(failed, time.Hour)), "", failed, begins, "", change.Poll},
+		{"failed, and sick", planned(arrived, sick, phase(failed, time.Hour)), "", failed, begins, "", change.PollFailed},
 		{"the same in substance", planned(func(in *change.Input) { in.Equal = true }), "", settling, begins, "", change.Poll},
 		{"live, and the spec is the same in substance", planned(arrived, phase(draining, 0), func(in *change.Input) {
 			in.Want = "c"

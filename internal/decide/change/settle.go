@@ -37,6 +37,8 @@ func (in Input) settle() Step {
 			in.Options.HealthTimeout, FieldNames(c), in.unwell(), remedy(c)))
 	case !in.well() && c.Phase == v1alpha1.ChangeSettling:
 		in.phase(v1alpha1.ChangeSettling, in.unwell())
+	case !in.well():
+		return in.again(PollFailed)
 	}
 
 	return in.again(Poll)

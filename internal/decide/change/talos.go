@@ -322,6 +322,7 @@ func (in Input) settleTalos() Step {
 	case in.well():
 		return in.completed("Runs " + c.Image + " and is healthy")
 	case c.Phase == v1alpha1.ChangeFailed:
+		return in.again(PollFailed)
 	case took >= in.Options.HealthTimeout:
 		remedy := "roll it back, or repair it"
 		if in.reverts() {
