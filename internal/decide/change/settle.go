@@ -30,16 +30,28 @@ func (in Input) settle() Step {
 	took := in.Now.Sub(c.Since.Time)
 
 	switch {
-	case in.well() && (c.Reboot || c.Kind == v1alpha1.ChangeKubernetes || took >= SettleTime): // Lags has proved it
+	case !in.well():
+		return in.sick(took)
+	case c.Reboot || c.Kind == v1alpha1.ChangeKubernetes || took >= SettleTime: // Lags has proved it
 		return in.complete()
-	case !in.well() && c.Phase == v1alpha1.ChangeSettling && took >= in.Options.HealthTimeout:
+	}
+
+	return in.again(Poll)
+}
+
+// sick has a change fail if its node has not been healthy for too long.
+func (in Input) sick(took time.Duration) Step {
+	c := in.Record.Change
+
+	switch {
+	case c.Phase == v1alpha1.ChangeFailed:
+		return in.again(PollFailed)
+	case took >= in.Options.HealthTimeout:
 		return in.fail(fmt.Sprintf("%s has not been healthy for %s since the change of %s: %s; %s", in.Name,
 			in.Options.HealthTimeout, FieldNames(c), in.unwell(), remedy(c)))
-	case !in.well() && c.Phase == v1alpha1.ChangeSettling:
-		in.phase(v1alpha1.ChangeSettling, in.unwell())
-	case !in.well():
-		return in.again(PollFailed)
 	}
+
+	in.phase(v1alpha1.ChangeSettling, in.unwell())
 
 	return in.again(Poll)
 }
