@@ -223,7 +223,20 @@ type UserVolume struct {
 	// +kubebuilder:validation:Enum=xfs;ext4
 	Filesystem string `json:"filesystem,omitempty"`
 
+	MountOptions  `json:",inline"`
 	VolumeOptions `json:",inline"`
+}
+
+// MountOptions are how Talos mounts a volume.
+type MountOptions struct {
+	// secure mounts the volume without devices and without the set-user-ID and set-group-ID bits of programs (nodev,
+	// nosuid). Talos 1.13 and later. Default: true.
+	// +optional
+	Secure *bool `json:"secure,omitempty"`
+	// disableAccessTime mounts the volume without recording when files were last read (noatime). Talos 1.13 and later.
+	// Default: false.
+	// +optional
+	DisableAccessTime *bool `json:"disableAccessTime,omitempty"`
 }
 
 // PartitionVolume is a partition without a file system. One that is no longer listed stays on its disk.
@@ -256,6 +269,8 @@ type ExistingVolume struct {
 	// readOnly mounts the volume without write access. Default: false.
 	// +optional
 	ReadOnly *bool `json:"readOnly,omitempty"`
+
+	MountOptions `json:",inline"`
 }
 
 // ExternalVolume is a file system that the host of a virtual machine shares with it by virtiofs, and that Talos mounts at
@@ -276,6 +291,8 @@ type ExternalVolume struct {
 	// readOnly mounts the volume without write access. Default: false.
 	// +optional
 	ReadOnly *bool `json:"readOnly,omitempty"`
+
+	MountOptions `json:",inline"`
 }
 
 // MachineVolume is what a node reports about one of its volumes.

@@ -20,7 +20,7 @@ func TestUserVolumes(t *testing.T) {
 
 	for sample, refusal := range map[string]map[string]string{
 		"v1.10": {}, "v1.11": {"v1.10": "volumes.raw"}, "v1.12": {"v1.10": "volumes.user[disk].type", "v1.11": "volumes.user[disk].type"},
-		"v1.13": {"v1.10": "volumes.external", "v1.11": "volumes.external", "v1.12": "volumes.external"},
+		"v1.13": {"v1.10": "volumes.existing", "v1.11": "volumes.external", "v1.12": "volumes.external"},
 	} {
 		text, err := os.ReadFile("testdata/services/volumes-user-" + sample + ".yaml")
 		if err != nil {
@@ -91,12 +91,17 @@ func TestUserVolumeRefusals(t *testing.T) {
 		"key of an old":    {"user: [{name: a, " + place + ", encryption: {keys: [{slot: 0, type: tpm}]}}]", "volumes.user[a].encryption", "v1.11 or later"},
 		"share of an old":  {"user: [{name: a, diskSelector: 'disk.rotational', maxSize: 10%}]", "volumes.user[a].maxSize", "v1.12 or later"},
 		"policy of an old": {"raw: [{name: a, " + place + ", encryption: {keys: [{slot: 0, type: tpm, tpm: {pcrs: [1]}}]}}]", "volumes.raw", "v1.11 or later"},
+		"mount of v1.12":   {"user: [{name: a, " + place + ", secure: false}]", "volumes.user[a].secure", "v1.13 or later"},
+		"reads of v1.12":   {"existing: [{name: a, volumeSelector: 'true', disableAccessTime: true}]", "volumes.existing[a].disableAccessTime", "v1.13 or later"},
 	} {
 		in := plainInput(t, machineconfig.Worker)
 		in.Volumes = volumesOf(t, "{"+tt.volumes+"}")
 
-		if strings.HasSuffix(name, "of an old") {
+		switch {
+		case strings.HasSuffix(name, "of an old"):
 			in.Contract = "v1.10"
+		case strings.HasSuffix(name, "of v1.12"):
+			in.Contract = "v1.12"
 		}
 
 		refused(t, name, in, tt.field, tt.problem)

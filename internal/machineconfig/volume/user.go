@@ -129,6 +129,7 @@ func userDocuments(v *api.Volumes, p passphrases) ([]docconfig.Document, error) 
 		}
 
 		doc.FilesystemSpec.FilesystemType = fileSystems[u.Filesystem]
+		doc.MountSpec.MountSecure, doc.MountSpec.MountDisableAccessTime = u.Secure, u.DisableAccessTime
 		docs = append(docs, doc)
 	}
 
@@ -159,6 +160,7 @@ func userDocuments(v *api.Volumes, p passphrases) ([]docconfig.Document, error) 
 		doc := block.NewExistingVolumeConfigV1Alpha1()
 		doc.MetaName, doc.VolumeDiscoverySpec.VolumeSelectorConfig.Match = e.Name, expression
 		doc.MountSpec.MountReadOnly = e.ReadOnly
+		doc.MountSpec.MountSecure, doc.MountSpec.MountDisableAccessTime = e.Secure, e.DisableAccessTime
 		docs = append(docs, doc)
 	}
 
@@ -166,6 +168,7 @@ func userDocuments(v *api.Volumes, p passphrases) ([]docconfig.Document, error) 
 		doc := block.NewExternalVolumeConfigV1Alpha1()
 		doc.MetaName, doc.FilesystemType = e.Name, resources.FilesystemTypeVirtiofs
 		doc.MountSpec.MountReadOnly, doc.MountSpec.MountVirtiofs = e.ReadOnly, &block.VirtiofsMountSpec{VirtiofsTag: e.Tag}
+		doc.MountSpec.MountSecure, doc.MountSpec.MountDisableAccessTime = e.Secure, e.DisableAccessTime
 		docs = append(docs, doc)
 	}
 
@@ -347,21 +350,31 @@ func checkUserContract(root *field.Path, v *api.Volumes, contract *config.Versio
 	}
 
 	at10, at11 := contract.Greater(config.TalosVersion1_9), contract.VolumeConfigEncryptionSupported()
-	at12 := contract.Greater(config.TalosVersion1_11)
+	at12, at13 := contract.Greater(config.TalosVersion1_11), contract.Greater(config.TalosVersion1_12)
 
 	since(root.Child("user"), len(v.User) > 0, "v1.10", at10)
 	since(root.Child("raw"), len(v.Raw) > 0, "v1.11", at11)
 	since(root.Child("swap"), len(v.Swap) > 0, "v1.11", at11)
 	since(root.Child("existing"), len(v.Existing) > 0, "v1.11", at11)
-	since(root.Child("external"), len(v.External) > 0, "v1.13", contract.Greater(config.TalosVersion1_12))
+	since(root.Child("external"), len(v.External) > 0, "v1.13", at13)
 
 	for _, u := range v.User {
 		at := root.Child("user").Key(u.Name)
 		since(at.Child("type"), u.Type != "" && u.Type != api.UserVolumePartition, "v1.12", at12)
 		since(at.Child("encryption"), u.Encryption != nil, "v1.11", at11)
+		checkMount(at, u.MountOptions, at13, since)
+	}
+
+	for _, e := range v.Existing {
+		checkMount(root.Child("existing").Key(e.Name), e.MountOptions, at13, since)
 	}
 
 	for _, n := range allNamed(root, v) {
 		checkOptions(n.at, n.VolumeOptions, at11, at12, since)
 	}
+}
+
+func checkMount(at *field.Path, m api.MountOptions, at13 bool, since sinceFunc) {
+	since(at.Child("secure"), m.Secure != nil, "v1.13", at13)
+	since(at.Child("disableAccessTime"), m.DisableAccessTime != nil, "v1.13", at13)
 }

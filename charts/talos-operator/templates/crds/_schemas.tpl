@@ -2440,6 +2440,11 @@ properties:
       description: ExistingVolume is a volume that something else has made, and that
         Talos mounts at /var/mnt/NAME.
       properties:
+        disableAccessTime:
+          description: |-
+            disableAccessTime mounts the volume without recording when files were last read (noatime). Talos 1.13 and later.
+            Default: false.
+          type: boolean
         name:
           description: name of the volume.
           maxLength: 34
@@ -2449,6 +2454,11 @@ properties:
         readOnly:
           description: 'readOnly mounts the volume without write access. Default:
             false.'
+          type: boolean
+        secure:
+          description: |-
+            secure mounts the volume without devices and without the set-user-ID and set-group-ID bits of programs (nodev,
+            nosuid). Talos 1.13 and later. Default: true.
           type: boolean
         volumeSelector:
           description: |-
@@ -2475,6 +2485,11 @@ properties:
         ExternalVolume is a file system that the host of a virtual machine shares with it by virtiofs, and that Talos mounts at
         /var/mnt/NAME.
       properties:
+        disableAccessTime:
+          description: |-
+            disableAccessTime mounts the volume without recording when files were last read (noatime). Talos 1.13 and later.
+            Default: false.
+          type: boolean
         name:
           description: name of the volume.
           maxLength: 34
@@ -2484,6 +2499,11 @@ properties:
         readOnly:
           description: 'readOnly mounts the volume without write access. Default:
             false.'
+          type: boolean
+        secure:
+          description: |-
+            secure mounts the volume without devices and without the set-user-ID and set-group-ID bits of programs (nodev,
+            nosuid). Talos 1.13 and later. Default: true.
           type: boolean
         tag:
           description: tag that the host gave the file system.
@@ -2561,6 +2581,11 @@ properties:
         UserVolume is a volume with a file system that Talos mounts at /var/mnt/NAME. One that is no longer listed is not
         mounted any more; its data stays on the disk.
       properties:
+        disableAccessTime:
+          description: |-
+            disableAccessTime mounts the volume without recording when files were last read (noatime). Talos 1.13 and later.
+            Default: false.
+          type: boolean
         diskSelector:
           description: |-
             diskSelector is an expression (CEL) over the disks of the machine, the first match of which gets the volume, for
@@ -2598,6 +2623,11 @@ properties:
           minLength: 1
           pattern: ^[A-Za-z0-9-]+$
           type: string
+        secure:
+          description: |-
+            secure mounts the volume without devices and without the set-user-ID and set-group-ID bits of programs (nodev,
+            nosuid). Talos 1.13 and later. Default: true.
+          type: boolean
         type:
           description: 'type of the volume: partition (default), disk or directory.'
           enum:
