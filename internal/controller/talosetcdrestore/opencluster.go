@@ -229,7 +229,7 @@ func (r *Reconciler) holdOthers(ctx context.Context, s *scope) error {
 
 	if d := rt.Disruption; d != nil && s.step() == v1alpha1.RestorePreflight && !s.restore.Spec.DiscardNewerData {
 		return failure.Waiting(v1alpha1.ReasonDisruptionInProgress,
-			fmt.Sprintf("waiting for %s, which another restore is using", d.Machine), r.poll(s))
+			fmt.Sprintf("waiting until the disruption of %s has ended (%s)", d.Machine, d.Act), r.poll(s))
 	}
 
 	mark := r.mark(s)

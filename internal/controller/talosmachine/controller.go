@@ -141,6 +141,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (res ctrl.
 		r.awaitOwner,
 		r.fence,
 		r.recordPlace,
+		r.endAcceptance,
 		r.loadPatches,
 		r.configure,
 		r.compare,

@@ -330,6 +330,13 @@ func TestImpostor(t *testing.T) {
 				if got := e.state().Runtime.Machines[name].UUID; got != fake.UUID() {
 					t.Errorf("the state has the UUID %q, and the machine shows %q", got, fake.UUID())
 				}
+
+				// The next one without a UUID is not accepted by the same confirmation.
+				if accepted == v1alpha1.AcceptNoUUID {
+					e.until(name, "the confirmation is removed", func(m *v1alpha1.TalosMachine) bool {
+						return m.Annotations[v1alpha1.AcceptMachineAnnotation] == ""
+					})
+				}
 			}
 		})
 	}
