@@ -82,8 +82,8 @@ func (r *Reconciler) checkWiped(ctx context.Context, s *scope) error {
 		failure.Message(refused), s.machine.Name, v1alpha1.SkipResetAnnotation), retryDisk)
 }
 
-// endAcceptance removes the confirmation of a machine without a UUID once that runs under the PKI of the cluster: nothing
-// tells it from the next one without a UUID, which would get the keys of the cluster by it.
+// endAcceptance removes the confirmation of a machine without a UUID once that runs under the PKI of the cluster:
+// nothing tells it from the next one without a UUID, which would get the keys of the cluster by it.
 func (r *Reconciler) endAcceptance(ctx context.Context, s *scope) (ctrl.Result, error) {
 	joined := s.answer == talos.StateMember && s.facts != nil && s.facts.UUID == "" && s.everConfigured() && s.uuid() == ""
 	if !joined || s.machine.Annotations[v1alpha1.AcceptMachineAnnotation] != v1alpha1.AcceptNoUUID {
