@@ -229,6 +229,29 @@ func SetVersion(config []byte, version string, fields []string) ([]byte, error) 
 	return joinDocuments(docs)
 }
 
+// SetInstaller returns a config with the installer of another version of Talos, where the one that it names has the tag
+// of a version. An installer with a digest, or with another tag, stays: which one is that of the version is unknown.
+func SetInstaller(config []byte, from, to string) ([]byte, error) {
+	docs, err := splitDocuments(config)
+	if err != nil {
+		return nil, fmt.Errorf("reading the config: %s", describe(err)) // the cause may quote secrets
+	}
+
+	main := mainOf(docs)
+	if main == nil || hasAlias(main) {
+		return config, nil
+	}
+
+	image, ok := Retag(scalarOf(child(child(main, "machine"), "install"), "image"), from, to)
+	if !ok || from == to {
+		return config, nil
+	}
+
+	setScalarAt(main, []string{"machine", "install", "image"}, image)
+
+	return joinDocuments(docs)
+}
+
 // ImageOf returns the field of a config that names the image of a component.
 func ImageOf(component v1alpha1.KubernetesComponent) string { return componentFields[component] }
 

@@ -472,3 +472,27 @@ func TestAffectsEtcd(t *testing.T) {
 		t.Error("the whole main document came, and etcd with it")
 	}
 }
+
+// TestSetInstaller: the installer of one version becomes that of another, where its tag tells which one it is.
+func TestSetInstaller(t *testing.T) {
+	t.Parallel()
+
+	path := []string{"machine", "install", "image"}
+
+	for image, want := range map[string]string{
+		"b/x:v1.13.9":             "b/x:v1.12.4",
+		"b:5000/x:v1.13.9":        "b:5000/x:v1.12.4",
+		"b/x:v1.13.8":             "b/x:v1.13.8",
+		"b/x:v1.13.9@sha256:1111": "b/x:v1.13.9@sha256:1111",
+		"b/x:stable":              "b/x:stable",
+	} {
+		got, err := machineconfig.SetInstaller([]byte(imageConfig(path, image)), "v1.13.9", "v1.12.4")
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if diff, err := machineconfig.Diff([]byte(imageConfig(path, want)), got); err != nil || !diff.Equal() {
+			t.Errorf("%s: %v, differs in %v", image, err, diff.Changes)
+		}
+	}
+}

@@ -57,6 +57,10 @@ func (r *Reconciler) configure(ctx context.Context, s *scope) (ctrl.Result, erro
 		return ctrl.Result{}, err
 	}
 
+	if err := r.followPath(s, rendered); err != nil {
+		return ctrl.Result{}, err
+	}
+
 	if err := s.checkImage(rendered.Bytes, r.retryReport(s)); err != nil {
 		return ctrl.Result{}, err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/clusterstate"
+	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 	"github.com/talos-operator/talos-operator/internal/failure"
 	"github.com/talos-operator/talos-operator/internal/machineconfig"
 	"github.com/talos-operator/talos-operator/internal/machineconfig/desired"
@@ -115,8 +116,29 @@ func (r *Reconciler) renderVersion(s *scope, disk, kubernetes string) (*machinec
 // followVersion has the images that were taken over from what ran follow the version that is rendered.
 func (r *Reconciler) followVersion(s *scope, rendered *machineconfig.Rendered, kubernetes string) error {
 	config, err := machineconfig.SetVersion(rendered.Bytes, kubernetes, s.machine.Status.AdoptedFields)
-	if err != nil || bytes.Equal(config, rendered.Bytes) {
+	if err != nil {
 		return err
+	}
+
+	return r.replace(rendered, config)
+}
+
+// followPath has a machine that joins be installed with the version that the path of an upgrade has reached.
+func (r *Reconciler) followPath(s *scope, rendered *machineconfig.Rendered) error {
+	spec := s.controlPlane.Spec.TalosVersion
+
+	config, err := machineconfig.SetInstaller(rendered.Bytes, spec, upgrade.JoinsTalos(s.controlPlane))
+	if err != nil {
+		return err
+	}
+
+	return r.replace(rendered, config)
+}
+
+// replace puts another config in the place of one that was rendered.
+func (r *Reconciler) replace(rendered *machineconfig.Rendered, config []byte) (err error) {
+	if bytes.Equal(config, rendered.Bytes) {
+		return nil
 	}
 
 	rendered.Bytes = config

@@ -54,3 +54,36 @@ func joinsWithTheRunningVersion(t *testing.T, observed string) {
 		t.Error("it joined with another version than the cluster runs")
 	}
 }
+
+// TestJoinsOnThePath: a node that lost its disk while its cluster is upgraded over several versions of Talos is
+// installed with the one that the path has reached, and not with that at its end.
+func TestJoinsOnThePath(t *testing.T) {
+	e := found(t, 1, 1)
+	e.follow("v1.13.11", installer+"v1.13.11")
+	e.step(newer, false)
+
+	if err := e.nodes["w-0"].WipeDisk(); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := e.nodes["w-0"].PowerOn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	m := e.until("w-0", "it runs the version of the path", func(m *v1alpha1.TalosMachine) bool {
+		return m.Status.TalosVersion == newer && meta.IsStatusConditionTrue(m.Status.Conditions, v1alpha1.ConditionReachable)
+	})
+
+	if !e.runs("w-0", installer+newer) || e.runs("w-0", installer+"v1.13.11") {
+		t.Errorf("its config names another installer; %s", show(m))
+	}
+
+	// The end of the path is another upgrade, and not a change of its config.
+	for range 3 {
+		e.pass("w-0")
+	}
+
+	if c := e.machine("w-0").Status.Change; c != nil {
+		t.Errorf("it is changed once it has joined: %+v", c)
+	}
+}

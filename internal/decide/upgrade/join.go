@@ -27,3 +27,15 @@ func Joins(cp *v1alpha1.TalosControlPlane, reachable []Node, observed string) st
 
 	return version
 }
+
+// JoinsTalos returns the version of Talos that a machine is installed with when it joins its cluster: that of the step
+// which the path of an upgrade has reached, not the one at its end. No machine goes ahead of a path that others have
+// not gone.
+func JoinsTalos(cp *v1alpha1.TalosControlPlane) string {
+	o, u := cp.Spec.Upgrade, cp.Status.Upgrade
+	if o == nil || o.Talos != v1alpha1.UpgradeAutomatic || u == nil || !Newer(cp.Spec.TalosVersion, u.TalosVersion) {
+		return cp.Spec.TalosVersion
+	}
+
+	return u.TalosVersion
+}

@@ -48,3 +48,30 @@ func TestJoins(t *testing.T) {
 		}
 	}
 }
+
+// TestJoinsTalos: a machine that joins is installed with the version that the path has reached.
+func TestJoinsTalos(t *testing.T) {
+	of := func(version string) *v1alpha1.UpgradeStatus { return &v1alpha1.UpgradeStatus{TalosVersion: version} }
+
+	for name, c := range map[string]struct {
+		policy  v1alpha1.UpgradePolicy
+		upgrade *v1alpha1.UpgradeStatus
+		want    string
+	}{
+		"no upgrade":               {v1alpha1.UpgradeAutomatic, nil, "v1.13.9"},
+		"on the way":               {v1alpha1.UpgradeAutomatic, of("v1.12.4"), "v1.12.4"},
+		"the last step":            {v1alpha1.UpgradeAutomatic, of("v1.13.9"), "v1.13.9"},
+		"the path waits":           {v1alpha1.UpgradeAutomatic, of(""), "v1.13.9"},
+		"the spec has gone back":   {v1alpha1.UpgradeAutomatic, of("v1.14.1"), "v1.13.9"},
+		"upgrades are reported":    {v1alpha1.UpgradeReport, of("v1.12.4"), "v1.13.9"},
+		"an upgrade of Kubernetes": {v1alpha1.UpgradeAutomatic, &v1alpha1.UpgradeStatus{KubernetesVersion: "v1.36.2"}, "v1.13.9"},
+	} {
+		cp := &v1alpha1.TalosControlPlane{}
+		cp.Spec.TalosVersion, cp.Status.Upgrade = "v1.13.9", c.upgrade
+		cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{Talos: c.policy}
+
+		if got := upgrade.JoinsTalos(cp); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
