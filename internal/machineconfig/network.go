@@ -77,10 +77,16 @@ func checkShared(in Input, base config.Provider, d *draft) ([]string, error) {
 
 	problems := in.cluster().CheckConfig(d.known)
 
+	// One that cannot be read excuses nothing.
+	var live config.Provider
+	if runs, err := configloader.NewFromBytes(in.Live); err == nil && len(in.Live) > 0 {
+		live = runs
+	}
+
 	// A document of a kind that is not known may bring an address.
 	if len(d.unknown) == 0 {
 		problems = append(problems,
-			netconfig.CheckPatched(in.Machine, base, d.known, contract.MultidocNetworkConfigSupported())...)
+			netconfig.CheckPatched(in.Machine, base, d.known, live, contract.MultidocNetworkConfigSupported())...)
 	}
 
 	if len(problems) > 0 {
@@ -97,8 +103,7 @@ func checkShared(in Input, base config.Provider, d *draft) ([]string, error) {
 	shut := n.Closed(d.known)
 	added := shut
 
-	// One that cannot be read excuses nothing.
-	if live, err := configloader.NewFromBytes(in.Live); err == nil && len(in.Live) > 0 {
+	if live != nil {
 		added = shut.Without(n.Closed(live))
 	}
 

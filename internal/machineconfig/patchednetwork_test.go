@@ -25,18 +25,25 @@ func TestPatchedNetwork(t *testing.T) {
 		generation, network, patch string
 		field, problem             string
 	}{
-		"ignored, and something else":     {"documents", ignored, sysctl, unreachable, "would not be reachable"},
-		"ignored, and only a loopback":    {"documents", ignored, link + "lo\naddresses: [{address: 10.0.0.1/32}]", unreachable, "would not be reachable"},
-		"ignored, and only a dummy":       {"documents", ignored, "apiVersion: v1alpha1\nkind: DummyLinkConfig\nname: d\naddresses: [{address: 10.0.0.1/32}]", unreachable, "would not be reachable"},
-		"ignored, and an MTU":             {"documents", ignored, link + "eth0\nmtu: 9000", unreachable, "would not be reachable"},
-		"ignored, and an address":         {"documents", ignored, link + "eth0\naddresses: [{address: 10.0.0.1/24}]", "", ""},
-		"ignored, and DHCP":               {"documents", ignored, "apiVersion: v1alpha1\nkind: DHCPv4Config\nname: eth0", "", ""},
-		"ignored, and DHCP for IPv6":      {"documents", ignored, "apiVersion: v1alpha1\nkind: DHCPv6Config\nname: eth0", "", ""},
-		"ignored, and an older address":   {"documents", ignored, "machine: {network: {interfaces: [{interface: eth0, addresses: [10.0.0.1/24]}]}}", "", ""},
-		"ignored, and older DHCP":         {"documents", ignored, "machine: {network: {interfaces: [{interface: eth0, vlans: [{vlanId: 5, dhcp: true}]}]}}", "", ""},
-		"ignored, and an older loopback":  {"documents", ignored, "machine: {network: {interfaces: [{interface: lo, addresses: [10.0.0.1/32]}]}}", unreachable, "would not be reachable"},
-		"ignored, and something older":    {"documents", ignored, "machine: {network: {interfaces: [{interface: eth0, ignore: true, dhcp: true}]}}", unreachable, "would not be reachable"},
-		"ignored, and a kind of later":    {"documents", ignored, "apiVersion: v1alpha1\nkind: MagicLinkConfig\nname: m0", "", ""},
+		"ignored, and something else":    {"documents", ignored, sysctl, unreachable, "would not be reachable"},
+		"ignored, and only a loopback":   {"documents", ignored, link + "lo\naddresses: [{address: 10.0.0.1/32}]", unreachable, "would not be reachable"},
+		"ignored, and only a dummy":      {"documents", ignored, "apiVersion: v1alpha1\nkind: DummyLinkConfig\nname: d\naddresses: [{address: 10.0.0.1/32}]", unreachable, "would not be reachable"},
+		"ignored, and an MTU":            {"documents", ignored, link + "eth0\nmtu: 9000", unreachable, "would not be reachable"},
+		"ignored, and an address":        {"documents", ignored, link + "eth0\naddresses: [{address: 10.0.0.1/24}]", "", ""},
+		"ignored, and DHCP":              {"documents", ignored, "apiVersion: v1alpha1\nkind: DHCPv4Config\nname: eth0", "", ""},
+		"ignored, and DHCP for IPv6":     {"documents", ignored, "apiVersion: v1alpha1\nkind: DHCPv6Config\nname: eth0", "", ""},
+		"ignored, and an older address":  {"documents", ignored, "machine: {network: {interfaces: [{interface: eth0, addresses: [10.0.0.1/24]}]}}", "", ""},
+		"ignored, and older DHCP":        {"documents", ignored, "machine: {network: {interfaces: [{interface: eth0, vlans: [{vlanId: 5, dhcp: true}]}]}}", "", ""},
+		"ignored, and an older loopback": {"documents", ignored, "machine: {network: {interfaces: [{interface: lo, addresses: [10.0.0.1/32]}]}}", unreachable, "would not be reachable"},
+		"ignored, and something older":   {"documents", ignored, "machine: {network: {interfaces: [{interface: eth0, ignore: true, dhcp: true}]}}", unreachable, "would not be reachable"},
+		"ignored, and a kind of later":   {"documents", ignored, "apiVersion: v1alpha1\nkind: MagicLinkConfig\nname: m0", "", ""},
+		"DHCP on a dummy":                {"documents", "interfaces: [{name: d, dummy: true, dhcp: true}]", sysctl, unreachable, "would not be reachable"},
+		"DHCP for IPv6 on a dummy":       {"documents", "interfaces: [{name: d, dummy: true, dhcp: true, dhcpOptions: {ipv4: false, ipv6: true}}]", sysctl, unreachable, "would not be reachable"},
+		"an empty route":                 {"", routed, "machine: {network: {interfaces: [{interface: eth1, vlans: [{vlanId: 5, dhcp: true, routes: [null]}]}]}}", unreachable, "empty entry"},
+		"a gateway of another interface": {
+			"", "interfaces: [{name: eth0, addresses: [10.0.0.5/24], routes: [{gateway: 10.9.0.1}]}, {name: eth1, addresses: [10.9.0.5/24]}]",
+			sysctl, reached, "is in no network",
+		},
 		"its only address is taken":       {"documents", "interfaces: [{name: eth0, addresses: [10.0.0.5/24]}]", link + "eth0\n$patch: delete", unreachable, "would not be reachable"},
 		"before 1.12, and something else": {"legacy", ignored, sysctl, "", ""},
 
@@ -72,6 +79,45 @@ func TestPatchedNetwork(t *testing.T) {
 			} else if _, err := machineconfig.Render(in); err != nil {
 				t.Errorf("%s (%s): %v", name, generation, err)
 			}
+		}
+	}
+}
+
+// TestLiveNetwork: what the live config of a machine has already is not refused, because the machine responds with it:
+// its address comes from the platform. To refuse it would keep other changes from the machine.
+func TestLiveNetwork(t *testing.T) {
+	t.Parallel()
+
+	const sysctl = "machine: {sysctls: {vm.swappiness: '%s'}}"
+
+	link := func(extra string) []byte {
+		return []byte("apiVersion: v1alpha1\nkind: LinkConfig\nname: eth0\n" + extra)
+	}
+	legacy := []byte("machine: {network: {interfaces: [{interface: eth0, routes: [{network: 0.0.0.0/0, gateway: 10.9.0.1}]}]}}")
+
+	for name, tt := range map[string]struct {
+		network string
+		live    []byte
+		field   string
+	}{
+		"the same":              {"interfaces: [{name: eth0, mtu: 1400}]", link("mtu: 9000\n"), ""},
+		"no link before":        {"interfaces: [{name: eth0, mtu: 1400}]", []byte("machine: {}\n"), "network.interfaces"},
+		"an address before":     {"interfaces: [{name: eth0, mtu: 1400}]", link("addresses: [{address: 10.0.0.1/24}]\n"), "network.interfaces"},
+		"not a config":          {"interfaces: [{name: eth0, mtu: 1400}]", []byte("{"), "network.interfaces"},
+		"the gateway":           {"interfaces: [{name: eth0, addresses: [10.0.0.5/24], routes: [{gateway: 10.9.0.1}]}]", link("routes: [{gateway: 10.9.0.1}]\n"), ""},
+		"the gateway of before": {"interfaces: [{name: eth0, addresses: [10.0.0.5/24], routes: [{gateway: 10.9.0.1}]}]", legacy, ""},
+		"another gateway": {
+			"interfaces: [{name: eth0, addresses: [10.0.0.5/24], routes: [{gateway: 10.9.0.2}]}]", link("routes: [{gateway: 10.9.0.1}]\n"),
+			"network.interfaces[0].routes[0].gateway",
+		},
+	} {
+		in := plainInput(t, machineconfig.ControlPlane)
+		in.Machine, in.Live, in.Patches.Machine = networkOf(t, tt.network), tt.live, []string{sysctl}
+
+		if tt.field != "" {
+			refused(t, name, in, tt.field, "")
+		} else if _, err := machineconfig.Render(in); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -52,12 +52,8 @@ func (r *Reconciler) configure(ctx context.Context, s *scope) (ctrl.Result, erro
 		return ctrl.Result{}, err
 	}
 
-	rendered, err := r.renderVersion(s, disk, version)
+	rendered, err := r.renderFirst(s, disk, version)
 	if err != nil {
-		return ctrl.Result{}, err
-	}
-
-	if err := r.followPath(s, rendered); err != nil {
 		return ctrl.Result{}, err
 	}
 

@@ -6,11 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	ctrl "sigs.k8s.io/controller-runtime"
-
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/failure"
-	"github.com/talos-operator/talos-operator/internal/kube"
 	"github.com/talos-operator/talos-operator/internal/talos"
 )
 
@@ -80,17 +77,6 @@ func (r *Reconciler) checkWiped(ctx context.Context, s *scope) error {
 
 	return failure.Waiting(v1alpha1.ReasonWrongMachine, fmt.Sprintf("%s. To go on without %s, annotate it with %s=true",
 		failure.Message(refused), s.machine.Name, v1alpha1.SkipResetAnnotation), retryDisk)
-}
-
-// endAcceptance removes the confirmation of a machine without a UUID once that runs under the PKI of the cluster:
-// nothing tells it from the next one without a UUID, which would get the keys of the cluster by it.
-func (r *Reconciler) endAcceptance(ctx context.Context, s *scope) (ctrl.Result, error) {
-	joined := s.answer == talos.StateMember && s.facts != nil && s.facts.UUID == "" && s.everConfigured() && s.uuid() == ""
-	if !joined || s.machine.Annotations[v1alpha1.AcceptMachineAnnotation] != v1alpha1.AcceptNoUUID {
-		return ctrl.Result{}, nil
-	}
-
-	return ctrl.Result{}, kube.TakeAnnotation(ctx, r.Client, s.machine, s.base, v1alpha1.AcceptMachineAnnotation)
 }
 
 // ownerOf returns the other machine that a UUID belongs to; empty if it is unknown.

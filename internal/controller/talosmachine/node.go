@@ -83,16 +83,18 @@ func (r *Reconciler) readFacts(ctx context.Context, s *scope) error {
 // render renders the configuration of the machine. Its errors are caused by the spec, so only a change of the spec
 // helps.
 func (r *Reconciler) render(s *scope, disk string) (*machineconfig.Rendered, error) {
-	return r.renderVersion(s, disk, s.controlPlane.Spec.KubernetesVersion)
+	spec := s.controlPlane.Spec
+
+	return r.renderVersions(s, disk, spec.TalosVersion, spec.KubernetesVersion)
 }
 
-// renderVersion renders the configuration with the images of a Kubernetes version.
-func (r *Reconciler) renderVersion(s *scope, disk, kubernetes string) (*machineconfig.Rendered, error) {
+// renderVersions renders the configuration for a version of Talos, with the images of a Kubernetes version.
+func (r *Reconciler) renderVersions(s *scope, disk, talos, kubernetes string) (*machineconfig.Rendered, error) {
 	from := s.sources()
 	from.Disk = disk
 
 	in := desired.Input(from)
-	in.KubernetesVersion, in.Hashes, in.Live = kubernetes, r.Hashes, s.live
+	in.TalosVersion, in.KubernetesVersion, in.Hashes, in.Live = talos, kubernetes, r.Hashes, s.live
 
 	rendered, err := machineconfig.Render(in)
 	if err != nil {
@@ -123,16 +125,22 @@ func (r *Reconciler) followVersion(s *scope, rendered *machineconfig.Rendered, k
 	return r.replace(rendered, config)
 }
 
-// followPath has a machine that joins be installed with the version that the path of an upgrade has reached.
-func (r *Reconciler) followPath(s *scope, rendered *machineconfig.Rendered) error {
-	spec := s.controlPlane.Spec.TalosVersion
+// renderFirst renders the configuration with which a machine joins its cluster: for the version of Talos that the path
+// of an upgrade has reached, and with the installer of that.
+func (r *Reconciler) renderFirst(s *scope, disk, kubernetes string) (*machineconfig.Rendered, error) {
+	talos := upgrade.JoinsTalos(s.controlPlane)
 
-	config, err := machineconfig.SetInstaller(rendered.Bytes, spec, upgrade.JoinsTalos(s.controlPlane))
+	rendered, err := r.renderVersions(s, disk, talos, kubernetes)
 	if err != nil {
-		return err
+		return nil, err
 	}
 
-	return r.replace(rendered, config)
+	config, err := machineconfig.SetInstaller(rendered.Bytes, s.controlPlane.Spec.TalosVersion, talos)
+	if err != nil {
+		return nil, err
+	}
+
+	return rendered, r.replace(rendered, config)
 }
 
 // replace puts another config in the place of one that was rendered.

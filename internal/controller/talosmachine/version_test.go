@@ -87,3 +87,33 @@ func TestJoinsOnThePath(t *testing.T) {
 		t.Errorf("it is changed once it has joined: %+v", c)
 	}
 }
+
+// TestJoinsWithWhatItReads: what the version that a machine is installed with cannot read is refused before anything is
+// sent, although the version at the end of the path can.
+func TestJoinsWithWhatItReads(t *testing.T) {
+	e := found(t, 1, 1)
+	e.step("v1.12.4", false)
+	change(e, &v1alpha1.TalosControlPlane{}, cluster, func(cp *v1alpha1.TalosControlPlane) {
+		cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeAutomatic}
+	})
+	change(e, &v1alpha1.TalosMachine{}, "w-0", func(m *v1alpha1.TalosMachine) {
+		m.Spec.Network = &v1alpha1.MachineNetwork{
+			BlackholeRoutes: []v1alpha1.BlackholeRoute{{Network: "10.99.0.0/16"}},
+		}
+	})
+
+	if err := e.nodes["w-0"].WipeDisk(); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := e.nodes["w-0"].PowerOn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	calls := e.mutations("w-0")
+	e.until("w-0", "it is refused", reason(v1alpha1.ConditionReady, v1alpha1.ReasonInvalidSpec))
+
+	if got := e.mutations("w-0"); got != calls {
+		t.Errorf("%d calls were made", got-calls)
+	}
+}

@@ -2,6 +2,7 @@ package netconfig
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/siderolabs/talos/pkg/machinery/config/config"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -10,17 +11,35 @@ import (
 )
 
 // CheckPatched returns what of the network of a machine cannot work with what patches made of the config: base is the
-// config without them, patched with them. n has passed Check. documents is true for Talos 1.12 and later.
-func CheckPatched(n v1alpha1.MachineNetwork, base, patched config.Config, documents bool) field.ErrorList {
+// config without them, patched with them. live is the config of the node that responds, or nil: what that has works, by
+// what a platform or a kernel argument adds. n has passed Check. documents is true for Talos 1.12 and later.
+func CheckPatched(n v1alpha1.MachineNetwork, base, patched, live config.Config, documents bool) (errs field.ErrorList) {
+	// The library dereferences entries of lists without a check: a node would panic at such a config, too.
+	defer func() {
+		if r := recover(); r != nil {
+			errs = field.ErrorList{field.Invalid(field.NewPath(Root, "interfaces"), field.OmitValueType{},
+				"a patch of them has an empty entry in a list, that Talos cannot read")}
+		}
+	}()
+
 	if len(n.Interfaces) == 0 {
 		return nil
 	}
 
 	had, has := linksOf(base), linksOf(patched)
 
-	c := checker{also: &also{networks: has.networks}}
+	c := checker{also: &also{networks: slices.DeleteFunc(slices.Clone(has.networks), func(p netip.Prefix) bool {
+		return slices.Contains(had.networks, p)
+	})}}
 	for name := range has.dhcp {
 		c.also.unknown = c.also.unknown || !had.dhcp[name]
+	}
+
+	excused := false
+
+	if live != nil {
+		runs := linksOf(live)
+		c.also.gateways, excused = runs.gateways, !runs.addressed && !live.RunDefaultDHCPOperators()
 	}
 
 	for i, one := range n.Interfaces {
@@ -32,7 +51,7 @@ func CheckPatched(n v1alpha1.MachineNetwork, base, patched config.Config, docume
 	}
 
 	// Before Talos 1.12 a listed interface stops the default DHCP only of itself.
-	if documents && !has.addressed {
+	if documents && !has.addressed && !excused {
 		c.add(field.Required(field.NewPath(Root, "interfaces"), "none of them gets an address, and Talos stops its default "+
 			"DHCP on all interfaces once one is listed: the machine would not be reachable any more; list the interface by "+
 			"which it is reached, with dhcp: true or with addresses"))
@@ -43,14 +62,16 @@ func CheckPatched(n v1alpha1.MachineNetwork, base, patched config.Config, docume
 
 // also is what a machine reaches beside what its fields say.
 type also struct {
-	// networks that the machine has an address in, or a route to without a gateway.
+	// networks that patches give the machine an address in, or a route to without a gateway.
 	networks []netip.Prefix
+	// gateways that the live config has routes over.
+	gateways []netip.Addr
 	// unknown is true if DHCP tells more of them.
 	unknown bool
 }
 
 func (a *also) reaches(gateway netip.Addr) bool {
-	if a.unknown {
+	if a.unknown || slices.Contains(a.gateways, gateway) {
 		return true
 	}
 
@@ -84,6 +105,7 @@ func (c *checker) gateway(l link, path *field.Path, gateway netip.Addr) {
 // links are the interfaces of a whole config.
 type links struct {
 	networks []netip.Prefix
+	gateways []netip.Addr
 	// dhcp has the names of those with DHCP for IPv4.
 	dhcp map[string]bool
 	// addressed is true if one by which other machines reach this one gets an address.
@@ -93,24 +115,33 @@ type links struct {
 func linksOf(cfg config.Config) links {
 	l := links{dhcp: map[string]bool{}}
 
+	inside := map[string]bool{loopback: true}
+
 	for _, doc := range cfg.NetworkCommonLinkConfigs() {
+		inside[doc.Name()] = isInside(doc)
+
 		for _, address := range doc.Addresses() {
 			l.networks = append(l.networks, address.Address())
-			l.addressed = l.addressed || !isInside(doc)
+			l.addressed = l.addressed || !inside[doc.Name()]
 		}
 
 		for _, route := range doc.Routes() {
-			if _, behind := route.Gateway().Get(); !behind {
+			if gateway, behind := route.Gateway().Get(); behind {
+				l.gateways = append(l.gateways, gateway)
+			} else {
 				l.networks = append(l.networks, route.Destination().ValueOrZero())
 			}
 		}
 	}
 
 	for _, doc := range cfg.NetworkDHCPv4Configs() {
-		l.dhcp[doc.Name()], l.addressed = true, true
+		l.dhcp[doc.Name()] = true
+		l.addressed = l.addressed || !inside[doc.Name()]
 	}
 
-	l.addressed = l.addressed || len(cfg.NetworkDHCPv6Configs()) > 0
+	for _, doc := range cfg.NetworkDHCPv6Configs() {
+		l.addressed = l.addressed || !inside[doc.Name()]
+	}
 
 	// A machine section alone, without network, has no devices.
 	if m := cfg.Machine(); m != nil {
@@ -162,6 +193,8 @@ func (l *links) part(name string, outside bool, addresses []string, routes []con
 	for _, route := range routes {
 		if route.Gateway() == "" {
 			l.networks = append(l.networks, prefix(route.Network()).Prefix)
+		} else {
+			l.gateways = append(l.gateways, address(route.Gateway()).Addr)
 		}
 	}
 
