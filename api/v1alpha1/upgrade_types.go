@@ -232,6 +232,10 @@ type UpgradeStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	TalosVersion string `json:"talosVersion,omitempty"`
+	// schematicsOnly is true where each machine runs that version of Talos, and some get another schematic of the image
+	// factory, or none any more. It stays while such a step is held.
+	// +optional
+	SchematicsOnly bool `json:"schematicsOnly,omitempty"`
 	// kubernetesVersion that the components are brought to now. Empty while none may be.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
@@ -260,7 +264,7 @@ type UpgradeStatus struct {
 	// no approval of their own.
 	// +optional
 	Approved bool `json:"approved,omitempty"`
-	// controlPlaneDone is true once each control-plane machine runs that version. Workers wait for it.
+	// controlPlaneDone is true once each control-plane machine runs that version, or has its schematic. Workers wait for it.
 	// +optional
 	ControlPlaneDone bool `json:"controlPlaneDone,omitempty"`
 	// target is the version of Talos that the spec asks for; empty if only Kubernetes is upgraded.
@@ -271,7 +275,7 @@ type UpgradeStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	TargetKubernetes string `json:"targetKubernetes,omitempty"`
-	// machines that do not run that version yet, at most 16.
+	// machines that do not run that version yet, or get another schematic, at most 16.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16

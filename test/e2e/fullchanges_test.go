@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/lab/apid"
 	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/test/harness"
 )
@@ -220,6 +222,7 @@ func (w *world) changeSchematic() {
 
 	all := append(slices.Clone(fullExtensions), thirdExtension)
 	before, check := w.boots(), w.watchReboots("full", fullControlPlane...)
+	installs, early := w.rebootFirst(before, fullControlPlane, fullWorkers)
 
 	w.extend(all...)
 
@@ -234,6 +237,64 @@ func (w *world) changeSchematic() {
 
 	if rebooted := w.rebooted(before); len(rebooted) != len(fullMachines) {
 		w.t.Errorf("only %v rebooted", rebooted)
+	}
+
+	if early.Load() != 0 || installs.Load() == 0 {
+		w.t.Errorf("workers installed %d times, %d of them before the control plane", installs.Load(), early.Load())
+	}
+
+	w.eventually("the schematic has one record", w.recordsSchematic("full", len(fullMachines)))
+}
+
+// rebootFirst watches that no worker installs anything before each control-plane machine has rebooted. It returns how
+// often a worker installed, and how often too early.
+func (w *world) rebootFirst(before boots, controlPlanes, workers []int) (all, early *atomic.Int32) {
+	all, early = &atomic.Int32{}, &atomic.Int32{}
+
+	for _, i := range workers {
+		w.t.Cleanup(w.nodes[w.address(i)].Faults().Subscribe(func(c apid.Call) {
+			if !strings.HasSuffix(c.Method, "LifecycleService/Upgrade") {
+				return
+			}
+
+			all.Add(1)
+
+			for _, j := range controlPlanes {
+				if a := w.address(j); w.nodes[a].Status().BootID == before[a] {
+					early.Add(1)
+				}
+			}
+		}))
+	}
+
+	return all, early
+}
+
+// recordsSchematic: one record of Talos has no other version than before, and has succeeded on so many machines.
+func (w *world) recordsSchematic(cluster string, machines int) func(context.Context) error {
+	return func(ctx context.Context) error {
+		list := &v1alpha1.TalosUpgradeList{}
+		if err := w.client.List(ctx, list, client.InNamespace(w.ns)); err != nil {
+			return err
+		}
+
+		count := 0
+
+		for _, r := range list.Items {
+			if r.Spec.ControlPlaneRef.Name == cluster && r.Spec.From == r.Spec.To {
+				count++
+
+				if st := &r.Status; st.Phase != v1alpha1.UpgradeRunSucceeded || int(st.Done) != machines {
+					return fmt.Errorf("%s is %s, %s: %s", r.Name, st.Phase, st.Progress, st.Message)
+				}
+			}
+		}
+
+		if count != 1 {
+			return fmt.Errorf("there are %d records", count)
+		}
+
+		return nil
 	}
 }
 

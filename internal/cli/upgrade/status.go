@@ -240,6 +240,10 @@ func (s upgradeState) happens() string {
 	}
 
 	now := "Talos " + u.TalosVersion
+	if u.SchematicsOnly {
+		now += " with another schematic"
+	}
+
 	if n := len(u.Components); n > 0 {
 		now = fmt.Sprintf("Kubernetes %s (%s)", u.KubernetesVersion, u.Components[n-1])
 	}

@@ -106,7 +106,7 @@ func guardOf(
 			out.Planned = &hook.Planned{Component: of, From: spec.From, To: spec.To}
 			// One that has failed with another version says nothing about this one.
 			out.Busy = slices.ContainsFunc(machines, func(m v1alpha1.TalosMachine) bool {
-				return change.Begun(in.Brings(spec.To, &m))
+				return change.Begun(in.Brings(spec.From, spec.To, &m))
 			})
 			out.Backup = cp.Spec.BackupBeforeDisruption != nil && upgrade.NeedsBackup(of, spec.From, spec.To)
 		}
@@ -116,12 +116,12 @@ func guardOf(
 			in.ControlPlane.Status.Upgrade = unheld(cp, entries, next, machines)
 			out.Phase = in.PhaseOf(run.From, run.To)
 			out.Moving = slices.ContainsFunc(machines, func(m v1alpha1.TalosMachine) bool {
-				c := in.Brings(run.To, &m)
+				c := in.Brings(run.From, run.To, &m)
 
 				return change.Begun(c) && c.Phase != v1alpha1.ChangeFailed
 			})
-			out.Halted = out.Phase == v1alpha1.UpgradeRunStopped && out.Planned != nil && out.Planned.Component == of &&
-				out.Planned.To == run.To && !out.Planned.Back() && !freesWorkers(next) && halted(in, cp, run.To, machines)
+			out.Halted = out.Phase == v1alpha1.UpgradeRunStopped && out.Planned != nil && out.Planned.Is(run) &&
+				!out.Planned.Back() && !freesWorkers(next) && halted(in, cp, run, machines)
 		}
 	}
 
@@ -130,7 +130,9 @@ func guardOf(
 
 // halted reports whether a control-plane machine has failed with a version, and no machine does anything: workers wait
 // for the control plane. One that is rolled back by itself is waited for. It is pure.
-func halted(in history.Input, cp *v1alpha1.TalosControlPlane, to string, machines []v1alpha1.TalosMachine) bool {
+func halted(
+	in history.Input, cp *v1alpha1.TalosControlPlane, run *clusterstate.UpgradeRun, machines []v1alpha1.TalosMachine,
+) bool {
 	failed, o := false, cp.Spec.Upgrade
 	automatic := o != nil && o.Rollback == v1alpha1.RollbackAutomatic
 
@@ -147,7 +149,7 @@ func halted(in history.Input, cp *v1alpha1.TalosControlPlane, to string, machine
 		switch {
 		case broken && m.Annotations[v1alpha1.RetryAnnotation] != "", !broken && (change.Begun(c) || rollout.Granted(m)):
 			return false
-		case !broken || m.Spec.WorkerRef != nil || in.Brings(to, m) == nil:
+		case !broken || m.Spec.WorkerRef != nil || in.Brings(run.From, run.To, m) == nil:
 		case automatic && c.Booted: // only another Talos has booted
 			return false
 		default:
@@ -372,6 +374,12 @@ func (r *Reconciler) hooksPermit(
 	}
 
 	p := s.guard.Planned
+	if p == nil && s.planned && upgrade.OnlySchematic(&c.Change) {
+		u := cmp.Or(s.cp.Status.Upgrade, &v1alpha1.UpgradeStatus{})
+
+		return false, cmp.Or(u.Message, "the upgrade is not planned yet"), nil
+	}
+
 	if p == nil || string(c.Change.Kind) != string(p.Component) {
 		return true, "", nil
 	}

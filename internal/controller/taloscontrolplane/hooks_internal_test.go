@@ -27,6 +27,13 @@ func TestGuardOf(t *testing.T) {
 	changes := func(phase v1alpha1.ChangePhase) *v1alpha1.MachineChange {
 		return &v1alpha1.MachineChange{Kind: v1alpha1.ChangeKubernetes, Phase: phase, Image: "kube-apiserver:" + wanted}
 	}
+	schematic := func(phase v1alpha1.ChangePhase) *v1alpha1.MachineChange {
+		return &v1alpha1.MachineChange{
+			Kind: v1alpha1.ChangeTalos, Phase: phase, Fields: []v1alpha1.FieldChange{{Field: upgrade.FieldSchematic, New: "b"}},
+		}
+	}
+	same := &hook.Planned{Component: upgrade.Talos, From: "v1.13.9", To: "v1.13.9"}
+	first := &clusterstate.UpgradeRun{Component: "Talos", From: "v1.13.9", To: "v1.13.9"}
 	forward := &hook.Planned{Component: upgrade.Kubernetes, From: old, To: wanted}
 	run := &clusterstate.UpgradeRun{Component: "Kubernetes", From: old, To: wanted}
 
@@ -69,6 +76,21 @@ func TestGuardOf(t *testing.T) {
 			next: next("", "v1.13.10"), machines: one(old, nil),
 			planned: &hook.Planned{Component: upgrade.Talos, From: "v1.13.9", To: "v1.13.10"},
 		},
+		"schematics": {
+			next:     &v1alpha1.UpgradeStatus{ObservedGeneration: 7, TalosVersion: "v1.13.9", SchematicsOnly: true},
+			machines: one(old, schematic(v1alpha1.ChangePending)), planned: same,
+		},
+		"schematics, one has begun": {
+			run: first, next: &v1alpha1.UpgradeStatus{ObservedGeneration: 7, TalosVersion: "v1.13.9", SchematicsOnly: true},
+			machines: one(old, schematic(v1alpha1.ChangeRebooting)), planned: same, busy: true, moving: true,
+			phase: v1alpha1.UpgradeRunRunning,
+		},
+		"schematics after a version": {
+			run:      &clusterstate.UpgradeRun{Component: "Talos", From: "v1.13.8", To: "v1.13.9"},
+			next:     &v1alpha1.UpgradeStatus{ObservedGeneration: 7, TalosVersion: "v1.13.9", SchematicsOnly: true},
+			machines: one(old, schematic(v1alpha1.ChangeRebooting)), planned: same, busy: true, phase: v1alpha1.UpgradeRunSucceeded,
+		},
+		"schematics are there": {run: first, machines: one(old, nil), phase: v1alpha1.UpgradeRunSucceeded},
 		"goes on": {
 			run: run, next: next(wanted, ""), machines: one(wanted, nil), planned: forward, backup: true, phase: v1alpha1.UpgradeRunRunning,
 		},

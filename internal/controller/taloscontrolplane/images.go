@@ -102,7 +102,8 @@ func (r *Reconciler) awaitMachines(
 	s.noteImages(next.Pulling, held, r.now())
 
 	if held.message == "" || was != nil && was.ObservedGeneration == s.cp.Generation &&
-		was.TalosVersion == next.TalosVersion && was.KubernetesVersion == next.KubernetesVersion {
+		was.SchematicsOnly == next.SchematicsOnly && was.TalosVersion == next.TalosVersion &&
+		was.KubernetesVersion == next.KubernetesVersion {
 		return next
 	}
 
@@ -251,7 +252,7 @@ func concernedBy(
 	unselected := rollout.Unselected(cp, machines)
 
 	return slices.DeleteFunc(configured(machines), func(m *v1alpha1.TalosMachine) bool {
-		return slices.Contains(unselected, m.Name) || next.TalosVersion != "" && m.Status.TalosVersion == next.TalosVersion
+		return slices.Contains(unselected, m.Name) || next.TalosVersion != "" && !getsTalos(m, next)
 	})
 }
 

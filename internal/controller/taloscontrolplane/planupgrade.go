@@ -40,7 +40,7 @@ func (r *Reconciler) planUpgrade(ctx context.Context, s *scope) (ctrl.Result, er
 
 	next, err = r.guardUpgrade(ctx, s, next, list.Items)
 	if err == nil {
-		s.cp.Status.Upgrade = next
+		s.cp.Status.Upgrade, s.planned = next, true
 	}
 
 	return ctrl.Result{}, err

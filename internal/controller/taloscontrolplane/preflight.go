@@ -98,11 +98,16 @@ func (r *Reconciler) preflight(
 	case next == nil:
 		r.preflights.forget(s.key())
 	case next.TalosVersion != "":
-		last := r.checked(s, next.TalosVersion, func() (preflight, time.Duration) {
-			return r.checkTalos(ctx, s, next.TalosVersion, machines)
+		of := next.TalosVersion
+		if next.SchematicsOnly {
+			of += " schematics"
+		}
+
+		last := r.checked(s, of, func() (preflight, time.Duration) {
+			return r.checkTalos(ctx, s, next, machines)
 		})
 
-		begun := begunTalos(next.TalosVersion, machines)
+		begun := begunTalos(next, was, machines)
 		if last.message != "" && !begun {
 			return refused(next, was, last)
 		}
@@ -159,16 +164,34 @@ func notBegun(
 	return runs, len(missing) == 0 && !runs.Reached(next.KubernetesVersion)
 }
 
-// begunTalos reports whether a machine runs a version of Talos, or is given one. It is pure.
-func begunTalos(version string, machines []v1alpha1.TalosMachine) bool {
-	begun := func(m v1alpha1.TalosMachine) bool {
-		c := m.Status.Change
+// begunTalos reports whether a machine runs the Talos of a step, or is given it. was is the step before: who has its
+// schematic is not told from who wants none. It is pure.
+func begunTalos(next, was *v1alpha1.UpgradeStatus, machines []v1alpha1.TalosMachine) bool {
+	if next.SchematicsOnly && upgrade.BringsSchematics(was) && was.Pulling == nil {
+		return true
+	}
 
-		return !deleting(&m) && (m.Status.TalosVersion == version ||
-			c != nil && c.Kind == v1alpha1.ChangeTalos && change.Begun(c))
+	begun := func(m v1alpha1.TalosMachine) bool {
+		return !deleting(&m) && (!next.SchematicsOnly && m.Status.TalosVersion == next.TalosVersion || begunChange(&m))
 	}
 
 	return allowedChange(machines, v1alpha1.ChangeTalos) || slices.ContainsFunc(machines, begun)
+}
+
+// begunChange reports whether a machine has begun to install another Talos or schematic.
+func begunChange(m *v1alpha1.TalosMachine) bool {
+	c := m.Status.Change
+
+	return c != nil && c.Kind == v1alpha1.ChangeTalos && change.Begun(c)
+}
+
+// getsTalos reports whether a step of an upgrade brings a machine another Talos, or another schematic.
+func getsTalos(m *v1alpha1.TalosMachine, next *v1alpha1.UpgradeStatus) bool {
+	if next.SchematicsOnly {
+		return upgrade.OnlySchematic(m.Status.Change)
+	}
+
+	return m.Status.TalosVersion != next.TalosVersion
 }
 
 // granted reports whether a machine may begin a change of a kind. It is pure.
@@ -184,7 +207,8 @@ func allowedChange(machines []v1alpha1.TalosMachine, kind v1alpha1.ChangeKind) b
 func refused(next, was *v1alpha1.UpgradeStatus, by preflight) *v1alpha1.UpgradeStatus {
 	out := &v1alpha1.UpgradeStatus{
 		ObservedGeneration: next.ObservedGeneration, Target: next.Target, TargetKubernetes: next.TargetKubernetes,
-		StepsLeft: next.StepsLeft, Reason: by.reason, Message: kube.Shorten(by.message, longestMessage),
+		StepsLeft: next.StepsLeft, SchematicsOnly: next.SchematicsOnly,
+		Reason: by.reason, Message: kube.Shorten(by.message, longestMessage),
 	}
 
 	if was != nil {
@@ -244,15 +268,13 @@ func (r *Reconciler) checkKubernetes(
 // checkTalos returns why a version of Talos may not begin, what it will meet, and when to check again. A machine that
 // does not respond holds nothing: the others may be upgraded, and it has to respond before it is.
 func (r *Reconciler) checkTalos(
-	ctx context.Context, s *scope, to string, machines []v1alpha1.TalosMachine,
+	ctx context.Context, s *scope, next *v1alpha1.UpgradeStatus, machines []v1alpha1.TalosMachine,
 ) (preflight, time.Duration) {
 	older := slices.DeleteFunc(slices.Clone(machines), func(m v1alpha1.TalosMachine) bool {
-		c := m.Status.Change
-
-		return m.Status.TalosVersion == to || c != nil && c.Kind == v1alpha1.ChangeTalos && change.Begun(c)
+		return !getsTalos(&m, next) || begunChange(&m)
 	})
 
-	last, again := r.checkSpace(ctx, s, "Talos "+to, older)
+	last, again := r.checkSpace(ctx, s, "Talos "+next.TalosVersion, older)
 	drains, soon := r.checkDrains(ctx, s)
 	last.drains = drains
 

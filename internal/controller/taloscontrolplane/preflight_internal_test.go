@@ -97,7 +97,43 @@ func TestBegunTalos(t *testing.T) {
 		})
 		c.edit(&m)
 
-		if got := begunTalos(version, []v1alpha1.TalosMachine{m}); got != c.want {
+		next := &v1alpha1.UpgradeStatus{TalosVersion: version}
+		if got := begunTalos(next, nil, []v1alpha1.TalosMachine{m}); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+// TestBegunSchematics: a step that brings schematics has begun once a machine is given its own, and then stays so: between
+// two machines none is.
+func TestBegunSchematics(t *testing.T) {
+	step := func(version string, pulls bool) *v1alpha1.UpgradeStatus {
+		u := &v1alpha1.UpgradeStatus{TalosVersion: version, SchematicsOnly: true}
+		if pulls {
+			u.Pulling = &v1alpha1.UpgradeImages{TalosVersion: version}
+		}
+
+		return u
+	}
+
+	for name, c := range map[string]struct {
+		was   *v1alpha1.UpgradeStatus
+		phase v1alpha1.ChangePhase
+		want  bool
+	}{
+		"not begun":             {nil, v1alpha1.ChangePending, false},
+		"pulls":                 {step("v1.13.10", true), v1alpha1.ChangePending, false},
+		"held":                  {step("", false), v1alpha1.ChangePending, false},
+		"the version has begun": {&v1alpha1.UpgradeStatus{TalosVersion: "v1.13.10"}, v1alpha1.ChangePending, false},
+		"is drained":            {step("v1.13.10", true), v1alpha1.ChangeDraining, true},
+		"another one has ended": {step("v1.13.10", false), v1alpha1.ChangePending, true},
+	} {
+		m := kubernetesMachine("a", "v1.36.2", "v1.36.2", "v1.36.2", &v1alpha1.MachineChange{
+			ID: "one", Kind: v1alpha1.ChangeTalos, Phase: c.phase,
+		})
+		m.Status.TalosVersion = "v1.13.10"
+
+		if got := begunTalos(step("v1.13.10", false), c.was, []v1alpha1.TalosMachine{m}); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}

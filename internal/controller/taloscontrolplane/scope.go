@@ -43,6 +43,8 @@ type scope struct {
 	// images says what an upgrade that has not begun waits for before each machine has its images; nil if that was not
 	// judged in this reconciliation.
 	images *preflight
+	// planned: this reconciliation has planned the upgrade, so that what is not part of it waits.
+	planned bool
 	// demand is the backup that an upgrade waits for although the spec demands none; nil if there is none.
 	demand *v1alpha1.BackupBeforeDisruption
 	hooks  *safety.Verdict

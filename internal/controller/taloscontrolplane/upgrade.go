@@ -68,10 +68,18 @@ func upgradeOf(
 	unproved := installing(machines)
 
 	var refusal *upgrade.Refusal
+	if errors.As(err, &refusal) {
+		out.Reason, out.Message = v1alpha1.ReasonNoUpgradePath, kube.Shorten(refusal.Error(), longestMessage)
+		out.PointOfNoReturn = pointOfNoReturn(out.KubernetesBegun, runs)
+
+		return out
+	}
+
+	if step := schematicsOf(cp, out, now, runs, machines); step != nil {
+		return step
+	}
 
 	switch {
-	case errors.As(err, &refusal):
-		out.Reason, out.Message = v1alpha1.ReasonNoUpgradePath, kube.Shorten(refusal.Error(), longestMessage)
 	case leaves(was, now, target) && unproved != "":
 		out = was.DeepCopy()
 		out.ObservedGeneration = cp.Generation

@@ -112,21 +112,32 @@ func (r *Reconciler) take(ctx context.Context, s *scope, in change.Input, step c
 		s.record(*step.After)
 	}
 
-	if change.IsUpgrade(was) && s.machine.Status.Change == nil && in.Live == was.Target {
-		s.machine.Status.WorkingSystem = in.Live
+	r.tell(s, step.Event)
+
+	if was != nil && s.machine.Status.Change == nil {
+		r.ended(ctx, s, was, in.Live)
 	}
 
 	if step.Completed {
 		s.beginSoak(was, r.Clock.Now())
 	}
 
-	r.tell(s, step.Event)
-
 	if step.Rest && s.mayRest() {
 		r.rest(s)
 	}
 
 	return nil, nil
+}
+
+// ended notes the end of a change. What comes after a configuration is recorded with its end: the machine counts as
+// compared, and workers that wait for the control plane would take it for one that is done. live is what runs.
+func (r *Reconciler) ended(ctx context.Context, s *scope, was *v1alpha1.MachineChange, live string) {
+	switch {
+	case !change.IsUpgrade(was):
+		r.recordSystem(ctx, s)
+	case live == was.Target:
+		s.machine.Status.WorkingSystem = live
+	}
 }
 
 // rest remembers the comparison and what the machine runs. Where that cannot be told, the node is read again.

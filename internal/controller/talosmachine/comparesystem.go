@@ -145,9 +145,12 @@ func (o *systems) follow(cp *v1alpha1.TalosControlPlane, m *v1alpha1.TalosMachin
 		o.want.version = u.TalosVersion
 	}
 
-	// A schematic comes, and goes, with a version, or once nothing else is left.
+	// A schematic comes, and goes, with a version, or once no version is left. Then it is a step of its own, which is
+	// planned for the machines that want one: a worker wants one before its turn, and its group has it wait.
+	alone := o.live.version == cp.Spec.TalosVersion && (turn || u.SchematicsOnly || u.TalosVersion == "")
+
 	id := machineconfig.Schematic(image)
-	if turn && (step || o.live.version == cp.Spec.TalosVersion) && (id != "" || runs.drops(image, step)) {
+	if (step || alone) && (id != "" || runs.drops(image, step)) {
 		o.want.schematic = id
 	}
 }

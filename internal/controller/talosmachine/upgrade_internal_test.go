@@ -67,6 +67,27 @@ func TestCompareSystems(t *testing.T) {
 			system{"v1.13.9", b},
 			factory(b, "v1.13.9"), factory(a, "v1.13.9"), "",
 		},
+		"a worker wants it before its turn": {
+			system{"v1.13.9", a},
+			&v1alpha1.UpgradeStatus{TalosVersion: "v1.13.9", SchematicsOnly: true}, true, factory(a, "v1.13.9"), factory(b, "v1.13.9"),
+			system{"v1.13.9", b},
+			factory(b, "v1.13.9"), factory(a, "v1.13.9"), "",
+		},
+		"a worker wants it while its step is held": {
+			system{"v1.13.9", a},
+			&v1alpha1.UpgradeStatus{SchematicsOnly: true}, true, factory(a, "v1.13.9"), factory(b, "v1.13.9"),
+			system{"v1.13.9", b},
+			factory(b, "v1.13.9"), factory(a, "v1.13.9"), "",
+		},
+		"a version on the control plane before it": {
+			system{"v1.13.9", a}, step("v1.13.9", false), true, factory(a, "v1.13.9"), factory(b, "v1.13.9"), system{"v1.13.9", a}, "", "", "",
+		},
+		"Kubernetes before it": {
+			system{"v1.13.9", a},
+			&v1alpha1.UpgradeStatus{KubernetesVersion: "v1.36.2"}, false, factory(a, "v1.13.9"), factory(b, "v1.13.9"),
+			system{"v1.13.9", a},
+			"", "", "",
+		},
 		"the version first": {
 			system{"v1.13.8", a}, nil, true, factory(a, "v1.13.8"), factory(b, "v1.13.9"), system{"v1.13.8", a}, "", "", "",
 		},

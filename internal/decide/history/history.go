@@ -29,6 +29,9 @@ type Run struct {
 	Name   string
 	Spec   v1alpha1.UpgradeRunSpec
 	Status v1alpha1.UpgradeRunStatus
+
+	// any: it brings machines the schematic that each of them wants.
+	any bool
 }
 
 // Finished reports whether a run has ended. It does not change any more.
@@ -138,22 +141,31 @@ func (in Input) highest(runs []Run) int {
 	return in.number(runs[len(runs)-1].Name)
 }
 
-// planned returns the version of a component that machines get now; empty if they get none.
+// planned returns the version of a component that machines get now; empty if they get none, or schematics only.
 func (in Input) planned(of upgrade.Component) string {
 	switch u := in.ControlPlane.Status.Upgrade; {
 	case u == nil:
 		return ""
 	case of == upgrade.Kubernetes:
 		return u.KubernetesVersion
+	case u.SchematicsOnly:
+		return ""
 	default:
 		return u.TalosVersion
 	}
 }
 
+// bringsSchematics reports whether machines get other schematics now, and the records are those of Talos.
+func (in Input) bringsSchematics() bool {
+	return in.Component == upgrade.Talos && upgrade.BringsSchematics(in.ControlPlane.Status.Upgrade)
+}
+
 // unclear reports whether an upgrade is left to do and no machine may be upgraded: the path waits, or there is none.
 // What becomes of an open run is not decided then.
 func (in Input) unclear() bool {
-	return in.ControlPlane.Status.Upgrade != nil && in.planned(upgrade.Talos) == "" && in.planned(upgrade.Kubernetes) == ""
+	u := in.ControlPlane.Status.Upgrade
+
+	return u != nil && u.TalosVersion == "" && u.KubernetesVersion == ""
 }
 
 // automatic reports whether the spec has upgrades of the component brought about.
@@ -177,9 +189,10 @@ func (in Input) begin(number int) *Run {
 	}
 
 	switch u := in.ControlPlane.Status.Upgrade; {
-	case u == nil && in.Component == upgrade.Talos && in.automatic():
+	case u == nil || u.ObservedGeneration != in.ControlPlane.Generation:
+	case in.bringsSchematics() && in.automatic():
 		in.schematic(&spec)
-	case u != nil && u.ObservedGeneration == in.ControlPlane.Generation:
+	default:
 		spec.From = in.furthest(spec.To)
 	}
 
@@ -220,18 +233,15 @@ func (in Input) furthest(from string) string {
 	return ""
 }
 
-// schematic completes the spec of a run in which only the schematic changes, or goes. There is no path to one, so the
-// control plane plans nothing: the changes of machines tell of it.
+// schematic completes the spec of a run in which only the schematic changes, or goes. A step of the path brings each
+// machine the schematic that it wants, and there is a record of each schematic: the changes of machines tell of it.
 func (in Input) schematic(spec *v1alpha1.UpgradeRunSpec) {
 	for i := range in.Machines {
 		m := &in.Machines[i]
-		if m.Status.TalosVersion == "" || !takesPart(m) {
-			continue
-		}
-
-		if version, schematic := brings(m.Status.Change); version == "" && schematic != nil {
+		if c := m.Status.Change; in.wantsSchematic(*m) && m.Status.TalosVersion != "" {
+			_, schematic := upgrade.Brings(c)
 			spec.From, spec.To = m.Status.TalosVersion, m.Status.TalosVersion
-			spec.Schematic, spec.Image = *schematic, m.Status.Change.Image
+			spec.Schematic, spec.Image = *schematic, c.Image
 
 			return
 		}

@@ -163,7 +163,7 @@ func TestRuns(t *testing.T) {
 			}, "c-kubernetes-1 v1.34.3>v1.35.10 Running 1/3 (a  InProgress, b  Done, w v1.34.3 Pending)"},
 		},
 		"another schematic": {
-			{func(w *world) { w.changes("a", v1alpha1.ChangePending, "", newSchematic); over(w) }, "c-talos-1 v1.12.4>v1.12.4 Running 0/1 (a v1.12.4 Pending)"},
+			{func(w *world) { w.changes("a", v1alpha1.ChangePending, "", newSchematic); w.planSchematics() }, "c-talos-1 v1.12.4>v1.12.4 Running 0/1 (a v1.12.4 Pending)"},
 			{func(w *world) {
 				w.changes("a", v1alpha1.ChangeRebooting, "", newSchematic)
 				w.changes("w", v1alpha1.ChangePending, "", newSchematic)
@@ -180,7 +180,7 @@ func TestRuns(t *testing.T) {
 			}, "c-talos-1 v1.12.4>v1.12.4 Succeeded 2/2 (a v1.12.4 Done 1m0s, w v1.12.4 Done)"},
 		},
 		"no schematic any more": {
-			{func(w *world) { w.changes("a", v1alpha1.ChangePending, "", noSchematic); over(w) }, "c-talos-1 v1.12.4>v1.12.4 Running 0/1 (a v1.12.4 Pending)"},
+			{func(w *world) { w.changes("a", v1alpha1.ChangePending, "", noSchematic); w.planSchematics() }, "c-talos-1 v1.12.4>v1.12.4 Running 0/1 (a v1.12.4 Pending)"},
 			{func(w *world) {
 				w.changes("a", v1alpha1.ChangeRebooting, "", noSchematic)
 				w.changes("w", v1alpha1.ChangePending, "", newSchematic) // that is not what the run brings
@@ -192,12 +192,46 @@ func TestRuns(t *testing.T) {
 			}, "c-talos-1 v1.12.4>v1.12.4 Succeeded 1/1 (a v1.12.4 Done 1m0s)"},
 		},
 		"no schematic any more, called off": {
-			{func(w *world) { w.changes("a", v1alpha1.ChangeRebooting, "", noSchematic); over(w) }, "c-talos-1 v1.12.4>v1.12.4 Running 0/1 (a v1.12.4 InProgress)"},
-			{func(w *world) { w.runsTalos(oldTalos, "a") }, "c-talos-1 v1.12.4>v1.12.4 CalledOff 0/1 (a v1.12.4 Pending) the spec no longer asks for Talos v1.12.4 without a schematic"},
+			{func(w *world) { w.changes("a", v1alpha1.ChangeRebooting, "", noSchematic); w.planSchematics() }, "c-talos-1 v1.12.4>v1.12.4 Running 0/1 (a v1.12.4 InProgress)"},
+			{func(w *world) { w.runsTalos(oldTalos, "a"); over(w) }, "c-talos-1 v1.12.4>v1.12.4 CalledOff 0/1 (a v1.12.4 Pending) the spec no longer asks for Talos v1.12.4 without a schematic"},
 		},
 		"another schematic, called off": {
-			{func(w *world) { w.changes("a", v1alpha1.ChangeRebooting, "", newSchematic); over(w) }, "c-talos-1 v1.12.4>v1.12.4 Running 0/1 (a v1.12.4 InProgress)"},
-			{func(w *world) { w.runsTalos(oldTalos, "a") }, "c-talos-1 v1.12.4>v1.12.4 CalledOff 0/1 (a v1.12.4 Pending) the spec no longer asks for Talos v1.12.4 with schematic " + schematic},
+			{func(w *world) { w.changes("a", v1alpha1.ChangeRebooting, "", newSchematic); w.planSchematics() }, "c-talos-1 v1.12.4>v1.12.4 Running 0/1 (a v1.12.4 InProgress)"},
+			{func(w *world) { w.runsTalos(oldTalos, "a"); over(w) }, "c-talos-1 v1.12.4>v1.12.4 CalledOff 0/1 (a v1.12.4 Pending) the spec no longer asks for Talos v1.12.4 with schematic " + schematic},
+		},
+		"a schematic that no step brings": {
+			{func(w *world) { w.changes("a", v1alpha1.ChangePending, "", newSchematic); over(w) }, ""},
+		},
+		"a schematic of a machine that is not selected": {
+			{func(w *world) {
+				w.cp.Spec.Upgrade.MachineSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"ring": "1"}}
+				w.machines["w"].Labels = map[string]string{"ring": "1"}
+				w.changes("a", v1alpha1.ChangePending, "", noSchematic)
+				w.changes("w", v1alpha1.ChangePending, "", newSchematic)
+				w.planSchematics()
+			}, "c-talos-1 v1.12.4>v1.12.4 Running 0/1 (w v1.12.4 Pending)"},
+		},
+		"two schematics in one step": {
+			{func(w *world) {
+				w.changes("a", v1alpha1.ChangePending, "", newSchematic)
+				w.changes("w", v1alpha1.ChangePending, "", noSchematic)
+				w.planSchematics()
+			}, "c-talos-1 v1.12.4>v1.12.4 Running 0/1 (a v1.12.4 Pending)"},
+			{func(w *world) {
+				w.runsTalos(oldTalos, "a")
+				w.machines["a"].Status.WorkingSystem = upgrade.SystemHash(oldTalos, schematic)
+			}, "c-talos-1 v1.12.4>v1.12.4 Succeeded 1/1 (a v1.12.4 Done)\nc-talos-2 v1.12.4>v1.12.4 Running 0/1 (w v1.12.4 Pending)"},
+		},
+		"a schematic after a version": {
+			{plans(newTalos, "", ""), begun},
+			{
+				func(w *world) { w.runsTalos(newTalos, "a", "b", "w"); over(w) },
+				"c-talos-1 v1.12.4>v1.13.9 Succeeded 3/3 (a v1.12.4 Done, b v1.12.4 Done, w v1.12.4 Done)",
+			},
+		},
+		"a schematic that waits": {
+			{func(w *world) { w.changes("a", v1alpha1.ChangePending, "", newSchematic); w.planSchematics() }, "c-talos-1 v1.12.4>v1.12.4 Running 0/1 (a v1.12.4 Pending)"},
+			{plans("", "", "the disk is full"), "c-talos-1 v1.12.4>v1.12.4 Waiting 0/1 (a v1.12.4 Pending) the disk is full"},
 		},
 		"a version with a schematic": {
 			{func(w *world) {
@@ -441,6 +475,10 @@ func TestPhaseOf(t *testing.T) {
 		"only the schematic": {func(w *world) {
 			w.changes("a", v1alpha1.ChangeDraining, "", v1alpha1.FieldChange{Field: upgrade.FieldSchematic, New: schematic})
 		}, "", v1alpha1.UpgradeRunCalledOff},
+		"a step of schematics": {func(w *world) {
+			w.changes("a", v1alpha1.ChangeDraining, "", v1alpha1.FieldChange{Field: upgrade.FieldSchematic, New: schematic})
+			w.planSchematics()
+		}, oldTalos + " " + oldTalos, v1alpha1.UpgradeRunCalledOff},
 	} {
 		w := newWorld()
 		c.change(w)
@@ -454,6 +492,43 @@ func TestPhaseOf(t *testing.T) {
 
 		if phase := in.PhaseOf(oldTalos, newTalos); planned != c.planned || phase != c.phase {
 			t.Errorf("%s: %q, %s", name, planned, phase)
+		}
+	}
+}
+
+// TestPhaseOfSchematics: a step that brings schematics goes on as long as a machine wants one.
+func TestPhaseOfSchematics(t *testing.T) {
+	other := v1alpha1.FieldChange{Field: upgrade.FieldSchematic, New: schematic}
+	none := v1alpha1.FieldChange{Field: upgrade.FieldSchematic, Old: schematic}
+
+	for name, c := range map[string]struct {
+		change func(*world)
+		phase  v1alpha1.UpgradeRunPhase
+		brings bool
+	}{
+		"one wants it":                  {func(w *world) { w.changes("a", v1alpha1.ChangePending, "", other); w.planSchematics() }, v1alpha1.UpgradeRunRunning, true},
+		"one loses it":                  {func(w *world) { w.changes("a", v1alpha1.ChangeRebooting, "", none); w.planSchematics() }, v1alpha1.UpgradeRunRunning, true},
+		"has failed":                    {func(w *world) { w.changes("a", v1alpha1.ChangeFailed, "why", other); w.planSchematics() }, v1alpha1.UpgradeRunStopped, true},
+		"waits":                         {func(w *world) { w.changes("a", v1alpha1.ChangePending, "", other); w.plan("", "", "the disk is full") }, v1alpha1.UpgradeRunWaiting, true},
+		"done":                          {over, v1alpha1.UpgradeRunSucceeded, false},
+		"done, and the next is unclear": {func(w *world) { w.plan("", "", "why") }, v1alpha1.UpgradeRunSucceeded, false},
+		"done, and Kubernetes comes":    {func(w *world) { w.plan("", newKube, "") }, v1alpha1.UpgradeRunSucceeded, false},
+		"a version":                     {func(w *world) { w.changes("a", v1alpha1.ChangePending, ""); w.plan(newTalos, "", "") }, v1alpha1.UpgradeRunSucceeded, false},
+		"rolled back": {func(w *world) {
+			w.machines["a"].Status.Conditions = append(w.machines["a"].Status.Conditions,
+				metav1.Condition{Type: v1alpha1.ConditionUpToDate, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonReverted})
+		}, v1alpha1.UpgradeRunCalledOff, false},
+	} {
+		w := newWorld()
+		c.change(w)
+
+		in := w.input(upgrade.Talos)
+		if phase := in.PhaseOf(oldTalos, oldTalos); phase != c.phase {
+			t.Errorf("%s: %s", name, phase)
+		}
+
+		if got := in.Brings(oldTalos, oldTalos, w.machines["a"]) != nil; got != c.brings {
+			t.Errorf("%s: %t", name, got)
 		}
 	}
 }

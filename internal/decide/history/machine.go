@@ -52,29 +52,10 @@ func versionsOf(of upgrade.Component, m *v1alpha1.TalosMachine) []string {
 // onlySchematic reports whether a run brings another schematic, or takes it away, and no other version.
 func onlySchematic(spec *v1alpha1.UpgradeRunSpec) bool { return spec.From == spec.To }
 
-// brings returns the version and the schematic of Talos that a change brings: empty and nil where it keeps them. A
-// schematic that it takes away is empty.
-func brings(c *v1alpha1.MachineChange) (version string, schematic *string) {
-	if c == nil || c.Kind != v1alpha1.ChangeTalos {
-		return "", nil
-	}
-
-	for _, f := range c.Fields {
-		switch f.Field {
-		case upgrade.FieldTalos:
-			version = f.New
-		case upgrade.FieldSchematic:
-			schematic = &f.New
-		}
-	}
-
-	return version, schematic
-}
-
 // changeOf returns the change of a machine, if it is one of the run; nil otherwise.
 func (in Input) changeOf(run *Run, m *v1alpha1.TalosMachine) *v1alpha1.MachineChange {
 	c, spec := m.Status.Change, &run.Spec
-	version, schematic := brings(c)
+	version, schematic := upgrade.Brings(c)
 
 	switch {
 	case c == nil:
@@ -83,7 +64,7 @@ func (in Input) changeOf(run *Run, m *v1alpha1.TalosMachine) *v1alpha1.MachineCh
 			return c
 		}
 	case onlySchematic(spec):
-		if version == "" && schematic != nil && *schematic == spec.Schematic {
+		if version == "" && schematic != nil && (run.any || *schematic == spec.Schematic) {
 			return c
 		}
 	case version == spec.To:

@@ -42,6 +42,7 @@ func (w *world) happen(t *rapid.T) {
 		}
 
 		w.plan(talos, kubernetes, rapid.SampledFrom([]string{"", "it waits"}).Draw(t, "message"))
+		w.cp.Status.Upgrade.SchematicsOnly = kubernetes == "" && rapid.Bool().Draw(t, "schematics only")
 	case "over":
 		over(w)
 	case "spec":

@@ -10,6 +10,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/change"
+	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 	"github.com/talos-operator/talos-operator/internal/kube"
 )
@@ -18,12 +19,9 @@ import (
 const longestMessage = 1000
 
 // Planned returns the run that the machines of a cluster are brought through now, whether or not it is recorded; nil if
-// there is none, or if it brings another schematic only.
+// there is none. From and To are the same where machines get other schematics: that of the spec is the one of the first
+// machine.
 func (in Input) Planned() *v1alpha1.UpgradeRunSpec {
-	if in.planned(in.Component) == "" {
-		return nil
-	}
-
 	if run := in.begin(0); run != nil {
 		return &run.Spec
 	}
@@ -31,14 +29,31 @@ func (in Input) Planned() *v1alpha1.UpgradeRunSpec {
 	return nil
 }
 
-// Brings returns the change that brings a machine to a version; nil if it has none.
-func (in Input) Brings(to string, m *v1alpha1.TalosMachine) *v1alpha1.MachineChange {
-	return in.changeOf(&Run{Spec: v1alpha1.UpgradeRunSpec{To: to}}, m)
+// Brings returns the change that brings a machine to a version, or to any schematic where from and to are the same; nil
+// if it has none.
+func (in Input) Brings(from, to string, m *v1alpha1.TalosMachine) *v1alpha1.MachineChange {
+	return in.changeOf(&Run{Spec: v1alpha1.UpgradeRunSpec{From: from, To: to}, any: true}, m)
 }
 
-// PhaseOf returns the phase of a run that brings a version, as its machines alone tell it.
+// PhaseOf returns the phase of a run that brings a version, or schematics where from and to are the same, as its
+// machines alone tell it.
 func (in Input) PhaseOf(from, to string) v1alpha1.UpgradeRunPhase {
-	return in.goOn(Run{Spec: v1alpha1.UpgradeRunSpec{From: from, To: to}}).Status.Phase
+	run := Run{Spec: v1alpha1.UpgradeRunSpec{From: from, To: to}, any: true}
+
+	if onlySchematic(&run.Spec) && !in.bringsSchematics() && !slices.ContainsFunc(in.Machines, in.wantsSchematic) {
+		if slices.ContainsFunc(in.Machines, func(m v1alpha1.TalosMachine) bool { return in.rolledBack(&m) }) {
+			return v1alpha1.UpgradeRunCalledOff
+		}
+
+		return v1alpha1.UpgradeRunSucceeded
+	}
+
+	return in.goOn(run).Status.Phase
+}
+
+// wantsSchematic reports whether a machine has yet to get another schematic.
+func (in Input) wantsSchematic(m v1alpha1.TalosMachine) bool {
+	return takesPart(&m) && upgrade.OnlySchematic(m.Status.Change) && !in.unselected(&m)
 }
 
 // goOn returns an open run as it is now.
@@ -125,7 +140,7 @@ func (in Input) phase(
 	run *Run, st *v1alpha1.UpgradeRunStatus, list []v1alpha1.UpgradeRunMachine,
 ) (v1alpha1.UpgradeRunPhase, string) {
 	all := st.Total > 0 && st.Done == st.Total
-	planned := in.isPlanned(run)
+	planned := in.isPlanned(run) && (run.any || !onlySchematic(&run.Spec)) // another one may follow in the same step
 
 	switch {
 	case all && !planned:
@@ -151,15 +166,25 @@ func (in Input) busy(run *Run) bool {
 
 		switch _, all := in.reached(run, &m, ""); {
 		case onlySchematic(&run.Spec):
-			// A schematic has no plan. A configuration that differs comes first, so a change of that kind holds it, too.
-			return in.ControlPlane.Status.Upgrade == nil && in.automatic() && m.Status.Change != nil &&
-				(c != nil || isListed(run, m.Name)) || change.Begun(c) && c.Phase != v1alpha1.ChangeFailed
+			// A configuration that differs comes first, so a change of that kind holds it, too.
+			return in.awaitsSchematic() && m.Status.Change != nil && (upgrade.OnlySchematic(c) && !in.unselected(&m) ||
+				isListed(run, m.Name)) || change.Begun(c) && c.Phase != v1alpha1.ChangeFailed
 		case c != nil && c.Phase == v1alpha1.ChangeFailed:
 			return all // it runs the version and is not healthy: it may become so, or be retried
 		default:
 			return change.Begun(c)
 		}
 	})
+}
+
+// awaitsSchematic reports whether machines that want another schematic get it: in a step of the path that may not have
+// been planned yet.
+func (in Input) awaitsSchematic() bool {
+	return in.automatic() && (in.ControlPlane.Status.Upgrade == nil || in.bringsSchematics())
+}
+
+func (in Input) unselected(m *v1alpha1.TalosMachine) bool {
+	return len(rollout.Unselected(in.ControlPlane, []v1alpha1.TalosMachine{*m})) > 0
 }
 
 func isListed(run *Run, name string) bool {
@@ -223,7 +248,11 @@ func isWaiting(p *v1alpha1.PlanStatus) bool {
 
 // isPlanned reports whether the machines of the cluster are brought through a run now.
 func (in Input) isPlanned(run *Run) bool {
-	return !onlySchematic(&run.Spec) && in.planned(in.Component) == run.Spec.To
+	if onlySchematic(&run.Spec) {
+		return in.bringsSchematics()
+	}
+
+	return in.planned(in.Component) == run.Spec.To
 }
 
 // failures names the machines that have failed, each with the reason.

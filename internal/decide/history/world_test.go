@@ -67,6 +67,12 @@ func (w *world) plan(talos, kubernetes, message string) {
 	}
 }
 
+// planSchematics has the control plane plan schematics in the version of before.
+func (w *world) planSchematics() {
+	w.plan(oldTalos, "", "")
+	w.cp.Status.Upgrade.SchematicsOnly = true
+}
+
 // changes gives a machine a change of Talos.
 func (w *world) changes(name string, phase v1alpha1.ChangePhase, message string, fields ...v1alpha1.FieldChange) {
 	if len(fields) == 0 {

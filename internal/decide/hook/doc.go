@@ -43,7 +43,7 @@ type Job struct {
 	Message string
 }
 
-// Planned is the version that machines are brought to now.
+// Planned is the version that machines are brought to now: the one of before, where they get other schematics only.
 type Planned struct {
 	Component upgrade.Component
 	From, To  string
@@ -53,8 +53,20 @@ type Planned struct {
 // upgrade that was called off.
 func (p *Planned) Back() bool { return p != nil && upgrade.Newer(p.From, p.To) }
 
-// title names a version of a component.
-func title(component, version string) string { return component + " " + version }
+// Is reports whether a recorded run is what is planned.
+func (p *Planned) Is(run *clusterstate.UpgradeRun) bool {
+	return run.Component == string(p.Component) && run.To == p.To && (run.From == run.To) == (p.From == p.To)
+}
+
+// title names what a run brings.
+func title(run *clusterstate.UpgradeRun) string {
+	out := run.Component + " " + run.To
+	if run.From == run.To {
+		out += " with another schematic"
+	}
+
+	return out
+}
 
 // Input is what was observed.
 type Input struct {
@@ -161,6 +173,6 @@ func hash(text string, bytes int) string {
 
 // Describe names a hook and its Job.
 func Describe(run *clusterstate.UpgradeRun, h *clusterstate.HookRun) string {
-	return fmt.Sprintf("hook %s %s %s (Job %s/%s)", h.Name, strings.ToLower(string(h.When)), title(run.Component, run.To),
+	return fmt.Sprintf("hook %s %s %s (Job %s/%s)", h.Name, strings.ToLower(string(h.When)), title(run),
 		h.Namespace, h.Job)
 }

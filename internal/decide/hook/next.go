@@ -51,7 +51,7 @@ func (in Input) over(run *clusterstate.UpgradeRun) bool {
 	case v1alpha1.UpgradeRunSucceeded, v1alpha1.UpgradeRunFailed, v1alpha1.UpgradeRunCalledOff:
 		return true
 	case v1alpha1.UpgradeRunStopped:
-		return in.Planned != nil && !in.isPlanned(run) && !in.Moving
+		return in.Planned != nil && !in.Planned.Is(run) && !in.Moving
 	case v1alpha1.UpgradeRunRunning, v1alpha1.UpgradeRunWaiting:
 	}
 
@@ -204,9 +204,9 @@ func (in Input) plan(out *Output) {
 	switch {
 	case run == nil || run.Phase == clusterstate.UpgradeFinished:
 		out.Begin = true // no hook and no backup is asked for
-	case !in.isPlanned(run) || run.Phase == clusterstate.UpgradeOver:
+	case !in.Planned.Is(run) || run.Phase == clusterstate.UpgradeOver:
 		out.hold(v1alpha1.ReasonUpgradeHookRunning, fmt.Sprintf("waiting for the end of %s and of the hooks after it",
-			title(run.Component, run.To)))
+			title(run)))
 
 		if h := run.Current(); h != nil {
 			out.hold(v1alpha1.ReasonUpgradeHookRunning, in.waiting(run, h))
@@ -216,10 +216,6 @@ func (in Input) plan(out *Output) {
 	default:
 		out.Begin = true
 	}
-}
-
-func (in Input) isPlanned(run *clusterstate.UpgradeRun) bool {
-	return run.Component == string(in.Planned.Component) && run.To == in.Planned.To
 }
 
 // record replaces the record of a run that is finished, if what is planned has hooks or waits for a backup.

@@ -25,6 +25,14 @@ func ComparedToUpgrade(cp *v1alpha1.TalosControlPlane, m *v1alpha1.TalosMachine)
 		strings.HasSuffix(m.Status.ComparedTo, fmt.Sprintf("/%d%s", m.Generation, Step(cp, m.Spec.WorkerRef != nil)))
 }
 
+// ComparedToSpec reports whether a control-plane machine was compared to the spec of its control plane, at any step of
+// an upgrade.
+func ComparedToSpec(cp *v1alpha1.TalosControlPlane, m *v1alpha1.TalosMachine) bool {
+	spec := fmt.Sprintf("%d/0/%d", cp.Generation, m.Generation)
+
+	return m.Status.ComparedTo == spec || strings.HasPrefix(m.Status.ComparedTo, spec+"/")
+}
+
 // notCompared returns the names of reachable machines that have not been compared to the current spec, with the current
 // versions of what they take from other objects.
 func notCompared(in Input) string {
@@ -53,6 +61,10 @@ func Step(cp *v1alpha1.TalosControlPlane, workers bool) string {
 	}
 
 	out := fmt.Sprintf("/%s/%t/%d", u.TalosVersion, u.ControlPlaneDone, u.ObservedGeneration)
+	if u.SchematicsOnly {
+		out += "/schematics"
+	}
+
 	if len(u.Components) == 0 {
 		return out
 	}
@@ -66,8 +78,8 @@ func Step(cp *v1alpha1.TalosControlPlane, workers bool) string {
 }
 
 // ImagesFor names the images that a machine pulls before its cluster is upgraded: the version, the generations of the
-// control plane and of the worker group (nil for a control-plane machine), which determine them, and how often the
-// machines were asked again, if they were. It is empty if none are pulled.
+// control plane and of the worker group (nil for a control-plane machine), which determine them, whether they are of
+// another schematic, and how often the machines were asked again, if they were. It is empty if none are pulled.
 func ImagesFor(cp *v1alpha1.TalosControlPlane, w *v1alpha1.TalosWorker) string {
 	u := cp.Status.Upgrade
 	if u == nil || u.Pulling == nil {
@@ -80,6 +92,10 @@ func ImagesFor(cp *v1alpha1.TalosControlPlane, w *v1alpha1.TalosWorker) string {
 	}
 
 	out := fmt.Sprintf("%d/%d/%s/%s", cp.Generation, group, u.Pulling.TalosVersion, u.Pulling.KubernetesVersion)
+	if u.SchematicsOnly {
+		out += "/schematics"
+	}
+
 	if u.Pulling.Requests > 0 {
 		out += fmt.Sprintf("/%d", u.Pulling.Requests)
 	}

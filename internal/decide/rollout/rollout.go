@@ -236,6 +236,7 @@ func (out *Output) goOn(in Input) error {
 	}
 
 	out.holdUnselected(in)
+	out.holdSchematics(in)
 
 	if err := out.holdReboots(in); err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/rollout"
+	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 )
 
 func ofTalos(m *v1alpha1.TalosMachine) {
@@ -49,6 +50,64 @@ func TestMachineSelector(t *testing.T) {
 		out, err := rollout.Assess(in)
 		if err != nil || out.Plan.Phase != c.phase || !strings.Contains(out.Plan.Message, c.message) || c.message == "" && out.Plan.Message != "" ||
 			ready(out) != c.ready {
+			t.Errorf("%s: %v: %s, %q, ready: %s", name, err, out.Plan.Phase, out.Plan.Message, ready(out))
+		}
+	}
+}
+
+func ofSchematic(m *v1alpha1.TalosMachine) {
+	ofTalos(m)
+
+	m.Status.Change.Fields = []v1alpha1.FieldChange{{Field: upgrade.FieldSchematic, Old: "a", New: "b"}}
+}
+
+// TestSchematicsOfWorkers: workers get another schematic after the control plane, and whatever else they need before.
+func TestSchematicsOfWorkers(t *testing.T) {
+	const after = "workers get another schematic after the control plane"
+
+	step := func(version string, done bool, generation int64) *v1alpha1.UpgradeStatus {
+		return &v1alpha1.UpgradeStatus{
+			TalosVersion: version, SchematicsOnly: true, ControlPlaneDone: done, ObservedGeneration: generation,
+		}
+	}
+
+	for name, c := range map[string]struct {
+		status  *v1alpha1.UpgradeStatus
+		a, b    []edit
+		plane   bool
+		message string
+		ready   string
+	}{
+		"not planned yet":            {nil, []edit{ofSchematic}, nil, false, after, ""},
+		"the control plane is first": {step("v1.13.9", false, 1), []edit{ofSchematic}, nil, false, after, ""},
+		"it waits for something":     {&v1alpha1.UpgradeStatus{SchematicsOnly: true, Message: "the disk is full"}, []edit{ofSchematic}, nil, false, "the disk is full", ""},
+		"planned for another spec":   {step("v1.13.9", true, 2), []edit{ofSchematic}, nil, false, after, ""},
+		"their turn":                 {step("v1.13.9", true, 1), []edit{ofSchematic}, nil, false, "", "a*"},
+		"a configuration":            {step("v1.13.9", false, 1), nil, []edit{ofSchematic}, false, "", "a"},
+		"a rollback":                 {step("v1.13.9", false, 1), []edit{ofSchematic, reverts}, nil, false, "rolled back", "a*"},
+		"those of the control plane": {nil, []edit{ofSchematic}, nil, true, "", "a*"},
+	} {
+		in := rollout.Input{
+			Options: options(), Machines: machines{
+				machine("a", append([]edit{pending("1", "2")}, c.a...)...), machine("b", append([]edit{pending("1", "2")}, c.b...)...),
+			}, ControlPlane: controlPlane(), Now: now,
+		}
+		if c.b == nil {
+			in.Machines = in.Machines[:1]
+		}
+
+		in.ControlPlane.Status.Upgrade = c.status
+
+		if !c.plane {
+			in.Worker = &v1alpha1.TalosWorker{}
+		}
+
+		for i := range in.Machines {
+			in.Machines[i].Status.ComparedTo = rollout.ComparedTo(in.ControlPlane, in.Worker, &in.Machines[i])
+		}
+
+		out, err := rollout.Assess(in)
+		if err != nil || !strings.Contains(out.Plan.Message, c.message) || c.message == "" && out.Plan.Message != "" || ready(out) != c.ready {
 			t.Errorf("%s: %v: %s, %q, ready: %s", name, err, out.Plan.Phase, out.Plan.Message, ready(out))
 		}
 	}

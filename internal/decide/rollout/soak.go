@@ -94,10 +94,11 @@ func (in Input) soaked(plan *v1alpha1.PlanStatus, done bool) bool {
 	return slices.ContainsFunc(in.Machines, soaks) || slices.ContainsFunc(in.First, soaks)
 }
 
-// advanced reports whether a machine runs what others of the cluster are upgraded to now. Another schematic has no path
-// of versions, and is that of a machine of its group.
+// advanced reports whether a machine runs what others of the cluster are upgraded to now. A schematic is that of its
+// group.
 func (in Input) advanced(m *v1alpha1.TalosMachine) bool {
-	if u := in.ControlPlane.Status.Upgrade; u != nil && u.TalosVersion+u.KubernetesVersion != "" {
+	u := in.ControlPlane.Status.Upgrade
+	if u != nil && !u.SchematicsOnly && u.TalosVersion+u.KubernetesVersion != "" {
 		runs := upgrade.NodeOf(m)
 
 		return u.TalosVersion != "" && runs.Talos == u.TalosVersion ||
