@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
-	"github.com/talos-operator/talos-operator/lab/apid"
 	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/test/harness"
 )
@@ -222,7 +220,8 @@ func (w *world) changeSchematic() {
 
 	all := append(slices.Clone(fullExtensions), thirdExtension)
 	before, check := w.boots(), w.watchReboots("full", fullControlPlane...)
-	installs, early := w.rebootFirst(before, fullControlPlane, fullWorkers)
+	rebooted := func(n *node.Node) bool { return n.Status().BootID != before[n.Status().Address] }
+	installs, early := w.controlPlaneFirst(fullControlPlane, fullWorkers, rebooted)
 
 	w.extend(all...)
 
@@ -244,30 +243,6 @@ func (w *world) changeSchematic() {
 	}
 
 	w.eventually("the schematic has one record", w.recordsSchematic("full", len(fullMachines)))
-}
-
-// rebootFirst watches that no worker installs anything before each control-plane machine has rebooted. It returns how
-// often a worker installed, and how often too early.
-func (w *world) rebootFirst(before boots, controlPlanes, workers []int) (all, early *atomic.Int32) {
-	all, early = &atomic.Int32{}, &atomic.Int32{}
-
-	for _, i := range workers {
-		w.t.Cleanup(w.nodes[w.address(i)].Faults().Subscribe(func(c apid.Call) {
-			if !strings.HasSuffix(c.Method, "LifecycleService/Upgrade") {
-				return
-			}
-
-			all.Add(1)
-
-			for _, j := range controlPlanes {
-				if a := w.address(j); w.nodes[a].Status().BootID == before[a] {
-					early.Add(1)
-				}
-			}
-		}))
-	}
-
-	return all, early
 }
 
 // recordsSchematic: one record of Talos has no other version than before, and has succeeded on so many machines.

@@ -199,7 +199,7 @@ func (w *world) upgradeImported(cluster string, added ...string) {
 
 	before, members, id := w.bootCounts(1, 2, 3, 4), w.members(), w.identity(cluster)
 	check := w.watchReboots(cluster, 1, 2, 3)
-	_, early := w.controlPlaneFirst(newer, []int{1, 2, 3}, []int{4})
+	_, early := w.controlPlaneFirst([]int{1, 2, 3}, []int{4}, runs(newer))
 
 	change(w, &v1alpha1.TalosControlPlane{}, cluster, func(cp *v1alpha1.TalosControlPlane) {
 		cp.Spec.TalosVersion, cp.Spec.KubernetesVersion = newer, kubernetes

@@ -14,6 +14,7 @@ import (
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	vitistackv1alpha1 "github.com/talos-operator/talos-operator/api/vitistack/v1alpha1"
 	"github.com/talos-operator/talos-operator/lab/apid"
+	"github.com/talos-operator/talos-operator/lab/node"
 )
 
 // newer is the version that the tests upgrade to.
@@ -71,9 +72,11 @@ func (w *world) runsTalos(cluster, version string, machines int) func(context.Co
 	}
 }
 
-// controlPlaneFirst watches that no worker installs anything before the control-plane machines run a version. It
-// returns how often a worker installed, and how often too early.
-func (w *world) controlPlaneFirst(version string, controlPlanes, workers []int) (all, early *atomic.Int32) {
+// controlPlaneFirst watches that no worker installs anything before the control-plane machines are done. It returns how
+// often a worker installed, and how often too early.
+func (w *world) controlPlaneFirst(
+	controlPlanes, workers []int, done func(*node.Node) bool,
+) (all, early *atomic.Int32) {
 	all, early = &atomic.Int32{}, &atomic.Int32{}
 
 	for _, i := range workers {
@@ -85,7 +88,7 @@ func (w *world) controlPlaneFirst(version string, controlPlanes, workers []int) 
 			all.Add(1)
 
 			for _, j := range controlPlanes {
-				if w.nodes[w.address(j)].Status().TalosVersion != version {
+				if !done(w.nodes[w.address(j)]) {
 					early.Add(1)
 				}
 			}
@@ -93,6 +96,11 @@ func (w *world) controlPlaneFirst(version string, controlPlanes, workers []int) 
 	}
 
 	return all, early
+}
+
+// runs reports whether a machine runs a version of Talos.
+func runs(version string) func(*node.Node) bool {
+	return func(n *node.Node) bool { return n.Status().TalosVersion == version }
 }
 
 // TestUpgradeOfTalos: a new version in the spec becomes one machine after the other, control plane first, with the
@@ -112,7 +120,7 @@ func TestUpgradeOfTalos(t *testing.T) {
 	before := w.boots()
 	check := w.watchReboots("newer", 1, 2, 3)
 	dark := w.cutWhileRebooting(1, 2, 3)
-	installs, early := w.controlPlaneFirst(newer, []int{1, 2, 3}, []int{4, 5})
+	installs, early := w.controlPlaneFirst([]int{1, 2, 3}, []int{4, 5}, runs(newer))
 
 	w.upgrade("newer", newer)
 	w.killAtRandom(1)

@@ -54,7 +54,7 @@ func TestSchematicsOf(t *testing.T) {
 		want       string
 		message    string
 	}{
-		"none is wanted":             {want: "nothing"},
+		"no other one":               {want: "nothing"},
 		"by the control plane":       {cp: []edit{another}, want: "v1.13.9 [cp] false"},
 		"by both":                    {cp: []edit{another}, worker: []edit{another}, want: "v1.13.9 [cp w] false"},
 		"by a worker":                {worker: []edit{another}, want: "v1.13.9 [w] true"},

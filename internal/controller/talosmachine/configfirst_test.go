@@ -5,7 +5,6 @@ import (
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
 	"github.com/talos-operator/talos-operator/internal/decide/rollout"
-	"github.com/talos-operator/talos-operator/lab/node"
 	"github.com/talos-operator/talos-operator/test/harness"
 )
 
@@ -13,20 +12,7 @@ import (
 // end of the first: in between it would count as done, and workers would not wait for it.
 func TestNoGapAfterAConfig(t *testing.T) {
 	e := newEnv(t)
-	e.createGroups(1)
-	e.createState()
-	e.boot("cp-0", 1, nil)
-	e.boot("w-0", 100, &v1alpha1.ObjectReference{Name: group}, func(o *node.Options) { o.Extensions = []string{"iscsi-tools"} })
-	change(e, &v1alpha1.TalosWorker{}, group, func(w *v1alpha1.TalosWorker) {
-		w.Spec.Install = &v1alpha1.InstallOptions{ImageOptions: v1alpha1.ImageOptions{
-			Schematic: &v1alpha1.Schematic{Extensions: []string{"siderolabs/iscsi-tools"}},
-		}}
-	})
-	e.bootstrap("cp-0")
-	e.follows("w-0", "it runs the schematic", func(m *v1alpha1.TalosMachine) bool {
-		return m.Status.Image != nil && m.Status.Image.Schematic != ""
-	})
-
+	e.runsSchematic()
 	change(e, &v1alpha1.TalosControlPlane{}, cluster, func(cp *v1alpha1.TalosControlPlane) {
 		cp.Spec.Upgrade = &v1alpha1.UpgradeOptions{Talos: v1alpha1.UpgradeAutomatic}
 	})

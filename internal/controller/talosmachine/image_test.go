@@ -91,6 +91,24 @@ func (e *env) follows(name, what string, want func(*v1alpha1.TalosMachine) bool)
 	})
 }
 
+// runsSchematic creates a cluster whose worker runs a schematic with an extension.
+func (e *env) runsSchematic() {
+	e.Helper()
+	e.createGroups(1)
+	e.createState()
+	e.boot("cp-0", 1, nil)
+	e.boot("w-0", 100, &v1alpha1.ObjectReference{Name: group}, func(o *node.Options) { o.Extensions = []string{"iscsi-tools"} })
+	change(e, &v1alpha1.TalosWorker{}, group, func(w *v1alpha1.TalosWorker) {
+		w.Spec.Install = &v1alpha1.InstallOptions{ImageOptions: v1alpha1.ImageOptions{
+			Schematic: &v1alpha1.Schematic{Extensions: []string{"siderolabs/iscsi-tools"}},
+		}}
+	})
+	e.bootstrap("cp-0")
+	e.follows("w-0", "it runs the schematic", func(m *v1alpha1.TalosMachine) bool {
+		return m.Status.Image != nil && m.Status.Image.Schematic != ""
+	})
+}
+
 // TestSchematicTakenAway: an upgrade takes a schematic with its extensions away where the spec permits that, by itself or
 // with another version, and ends.
 func TestSchematicTakenAway(t *testing.T) {
@@ -102,19 +120,7 @@ func TestSchematicTakenAway(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEnv(t)
-			e.createGroups(1)
-			e.createState()
-			e.boot("cp-0", 1, nil)
-			e.boot("w-0", 100, &v1alpha1.ObjectReference{Name: group}, func(o *node.Options) { o.Extensions = []string{"iscsi-tools"} })
-			change(e, &v1alpha1.TalosWorker{}, group, func(w *v1alpha1.TalosWorker) {
-				w.Spec.Install = &v1alpha1.InstallOptions{ImageOptions: v1alpha1.ImageOptions{
-					Schematic: &v1alpha1.Schematic{Extensions: []string{"siderolabs/iscsi-tools"}},
-				}}
-			})
-			e.bootstrap("cp-0")
-			e.follows("w-0", "it runs the schematic", func(m *v1alpha1.TalosMachine) bool {
-				return m.Status.Image != nil && m.Status.Image.Schematic != ""
-			})
+			e.runsSchematic()
 
 			boot := e.boots("w-0")
 
