@@ -66,7 +66,7 @@ func (r *Reconciler) guardUpgrade(
 // stay, because what is among them already is not told by another event. It is pure.
 func heldWorkers(next, was *v1alpha1.UpgradeStatus, why string) *v1alpha1.UpgradeStatus {
 	out := refused(next, was, preflight{message: why})
-	out.Obstacles = next.Obstacles
+	out.Obstacles, out.Pulling = next.Obstacles, next.Pulling // or machines would forget their images, and pull again
 
 	return out
 }
@@ -114,7 +114,7 @@ func guardOf(
 		if run != nil && run.Component == string(of) {
 			in.ControlPlane = cp.DeepCopy()
 			in.ControlPlane.Status.Upgrade = unheld(cp, entries, next, machines)
-			out.Phase = in.PhaseOf(run.From, run.To)
+			out.Phase = phaseOf(in, run)
 			out.Moving = slices.ContainsFunc(machines, func(m v1alpha1.TalosMachine) bool {
 				c := in.Brings(run.From, run.To, &m)
 
@@ -123,6 +123,17 @@ func guardOf(
 			out.Halted = out.Phase == v1alpha1.UpgradeRunStopped && out.Planned != nil && out.Planned.Is(run) &&
 				!out.Planned.Back() && !freesWorkers(next) && halted(in, cp, run, machines)
 		}
+	}
+
+	return out
+}
+
+// phaseOf returns the phase of a recorded run, by its machines. If no machine wants another schematic any more, and none
+// has begun, it was called off: machines that have theirs are not told from those that never wanted it. It is pure.
+func phaseOf(in history.Input, run *clusterstate.UpgradeRun) v1alpha1.UpgradeRunPhase {
+	out := in.PhaseOf(run.From, run.To)
+	if run.From == run.To && run.Phase == clusterstate.UpgradePlanned && out == v1alpha1.UpgradeRunSucceeded {
+		return v1alpha1.UpgradeRunCalledOff
 	}
 
 	return out

@@ -90,6 +90,10 @@ func TestGuardOf(t *testing.T) {
 			next:     &v1alpha1.UpgradeStatus{ObservedGeneration: 7, TalosVersion: "v1.13.9", SchematicsOnly: true},
 			machines: one(old, schematic(v1alpha1.ChangeRebooting)), planned: same, busy: true, phase: v1alpha1.UpgradeRunSucceeded,
 		},
+		"schematics that no machine wants any more": {
+			run:      &clusterstate.UpgradeRun{Component: "Talos", From: "v1.13.9", To: "v1.13.9", Phase: clusterstate.UpgradePlanned},
+			machines: one(old, nil), phase: v1alpha1.UpgradeRunCalledOff,
+		},
 		"schematics are there": {run: first, machines: one(old, nil), phase: v1alpha1.UpgradeRunSucceeded},
 		"goes on": {
 			run: run, next: next(wanted, ""), machines: one(wanted, nil), planned: forward, backup: true, phase: v1alpha1.UpgradeRunRunning,
@@ -257,9 +261,12 @@ func TestFreesWorkers(t *testing.T) {
 
 // TestHeldWorkers: while hooks hold workers that are left behind, the obstacles of their upgrade stay.
 func TestHeldWorkers(t *testing.T) {
-	next := &v1alpha1.UpgradeStatus{TalosVersion: "v1.13.10", Obstacles: "no backup"}
+	pulling := &v1alpha1.UpgradeImages{TalosVersion: "v1.13.10"}
+	next := &v1alpha1.UpgradeStatus{TalosVersion: "v1.13.10", Obstacles: "no backup", Pulling: pulling}
 
-	if got := heldWorkers(next, nil, "a hook"); got.TalosVersion != "" || got.Message != "a hook" || got.Obstacles != "no backup" {
+	// Without the request, machines would forget their images, pull them again, and be waited for again.
+	if got := heldWorkers(next, nil, "a hook"); got.TalosVersion != "" || got.Message != "a hook" || got.Obstacles != "no backup" ||
+		got.Pulling != pulling {
 		t.Errorf("%+v", got)
 	}
 }

@@ -107,7 +107,7 @@ func (r *Reconciler) preflight(
 			return r.checkTalos(ctx, s, next, machines)
 		})
 
-		begun := begunTalos(next, was, machines)
+		begun := begunTalos(next, was, machines, s.cp.Spec.Upgrade.PrePull != v1alpha1.PrePullNever)
 		if last.message != "" && !begun {
 			return refused(next, was, last)
 		}
@@ -165,9 +165,11 @@ func notBegun(
 }
 
 // begunTalos reports whether a machine runs the Talos of a step, or is given it. was is the step before: who has its
-// schematic is not told from who wants none. It is pure.
-func begunTalos(next, was *v1alpha1.UpgradeStatus, machines []v1alpha1.TalosMachine) bool {
-	if next.SchematicsOnly && upgrade.BringsSchematics(was) && was.Pulling == nil {
+// schematic is not told from who wants none, and between two machines none is given one. It tells that the step has
+// begun if machines pull their images first (pulls), and by another spec anything may be wanted. It is pure.
+func begunTalos(next, was *v1alpha1.UpgradeStatus, machines []v1alpha1.TalosMachine, pulls bool) bool {
+	if next.SchematicsOnly && upgrade.BringsSchematics(was) && pulls && was.Pulling == nil &&
+		was.ObservedGeneration == next.ObservedGeneration {
 		return true
 	}
 

@@ -98,7 +98,7 @@ func TestBegunTalos(t *testing.T) {
 		c.edit(&m)
 
 		next := &v1alpha1.UpgradeStatus{TalosVersion: version}
-		if got := begunTalos(next, nil, []v1alpha1.TalosMachine{m}); got != c.want {
+		if got := begunTalos(next, nil, []v1alpha1.TalosMachine{m}, true); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}
@@ -120,20 +120,26 @@ func TestBegunSchematics(t *testing.T) {
 		was   *v1alpha1.UpgradeStatus
 		phase v1alpha1.ChangePhase
 		want  bool
+		never bool
 	}{
-		"not begun":             {nil, v1alpha1.ChangePending, false},
-		"pulls":                 {step("v1.13.10", true), v1alpha1.ChangePending, false},
-		"held":                  {step("", false), v1alpha1.ChangePending, false},
-		"the version has begun": {&v1alpha1.UpgradeStatus{TalosVersion: "v1.13.10"}, v1alpha1.ChangePending, false},
-		"is drained":            {step("v1.13.10", true), v1alpha1.ChangeDraining, true},
-		"another one has ended": {step("v1.13.10", false), v1alpha1.ChangePending, true},
+		"no images are pulled": {step("v1.13.10", false), v1alpha1.ChangePending, false, true},
+		"with another spec": {
+			&v1alpha1.UpgradeStatus{ObservedGeneration: 1, TalosVersion: "v1.13.10", SchematicsOnly: true},
+			v1alpha1.ChangePending, false, false,
+		},
+		"not begun":             {nil, v1alpha1.ChangePending, false, false},
+		"pulls":                 {step("v1.13.10", true), v1alpha1.ChangePending, false, false},
+		"held":                  {step("", false), v1alpha1.ChangePending, false, false},
+		"the version has begun": {&v1alpha1.UpgradeStatus{TalosVersion: "v1.13.10"}, v1alpha1.ChangePending, false, false},
+		"is drained":            {step("v1.13.10", true), v1alpha1.ChangeDraining, true, false},
+		"another one has ended": {step("v1.13.10", false), v1alpha1.ChangePending, true, false},
 	} {
 		m := kubernetesMachine("a", "v1.36.2", "v1.36.2", "v1.36.2", &v1alpha1.MachineChange{
 			ID: "one", Kind: v1alpha1.ChangeTalos, Phase: c.phase,
 		})
 		m.Status.TalosVersion = "v1.13.10"
 
-		if got := begunTalos(step("v1.13.10", false), c.was, []v1alpha1.TalosMachine{m}); got != c.want {
+		if got := begunTalos(step("v1.13.10", false), c.was, []v1alpha1.TalosMachine{m}, !c.never); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}

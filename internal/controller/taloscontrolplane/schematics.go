@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/talos-operator/talos-operator/api/v1alpha1"
+	"github.com/talos-operator/talos-operator/internal/decide/change"
 	"github.com/talos-operator/talos-operator/internal/decide/rollout"
 	"github.com/talos-operator/talos-operator/internal/decide/upgrade"
 	"github.com/talos-operator/talos-operator/internal/kube"
@@ -58,17 +59,21 @@ func wantSchematic(cp *v1alpha1.TalosControlPlane, machines []v1alpha1.TalosMach
 	return out
 }
 
-// installingVersion reports whether a machine is given another version of Talos, or has not proved it.
+// installingVersion reports whether a machine is given another version of Talos, or has not proved it. A rollback that
+// waits or has failed holds no other machine.
 func installingVersion(machines []v1alpha1.TalosMachine) bool {
 	return installing(slices.DeleteFunc(slices.Clone(machines), func(m v1alpha1.TalosMachine) bool {
-		return upgrade.OnlySchematic(m.Status.Change)
+		c := m.Status.Change
+
+		return upgrade.OnlySchematic(c) || c != nil && c.Cause == v1alpha1.CauseRevert &&
+			(c.Phase == v1alpha1.ChangeFailed || !change.Begun(c))
 	})) != ""
 }
 
 // schematicsDone reports whether each machine of the control plane has the schematic that it wants, or says which one
 // keeps workers waiting. One that has not been compared with the spec may want another one.
 func schematicsDone(cp *v1alpha1.TalosControlPlane, machines []v1alpha1.TalosMachine) (bool, string) {
-	var wanting, unknown, back []string
+	var wanting, other, unknown, back []string
 
 	unselected := rollout.Unselected(cp, machines)
 
@@ -78,7 +83,9 @@ func schematicsDone(cp *v1alpha1.TalosControlPlane, machines []v1alpha1.TalosMac
 
 		switch {
 		case deleting(m) || !configured || slices.Contains(unselected, m.Name):
-		case m.Status.Change != nil: // a configuration comes before a schematic
+		case m.Status.Change != nil && !upgrade.OnlySchematic(m.Status.Change): // a configuration comes before a schematic
+			other = append(other, m.Name)
+		case m.Status.Change != nil:
 			wanting = append(wanting, m.Name)
 		case rollout.Reverted(m):
 			back = append(back, m.Name)
@@ -92,6 +99,9 @@ func schematicsDone(cp *v1alpha1.TalosControlPlane, machines []v1alpha1.TalosMac
 		return false, kube.Shorten(fmt.Sprintf("workers get another schematic after the control plane, and %s was rolled "+
 			"back: remove the annotation %s to try it again, or change the spec", strings.Join(back, ", "),
 			v1alpha1.RevertAnnotation), longestMessage)
+	case len(wanting) == 0 && len(other) > 0:
+		return false, kube.Shorten("workers get another schematic after the control plane, and "+strings.Join(other, ", ")+
+			" has another change before it", longestMessage)
 	case len(wanting) == 0 && len(unknown) > 0:
 		return false, kube.Shorten("waiting until what "+strings.Join(unknown, ", ")+" runs is compared with the spec",
 			longestMessage)

@@ -25,6 +25,7 @@ func TestSchematicsOf(t *testing.T) {
 			}
 		}
 	}
+	back := func(m *v1alpha1.TalosMachine) { m.Status.Change.Cause = v1alpha1.CauseRevert }
 	another := wants(v1alpha1.ChangePending, upgrade.FieldSchematic)
 	condition := func(kind, status, reason string) edit {
 		return func(m *v1alpha1.TalosMachine) {
@@ -59,10 +60,26 @@ func TestSchematicsOf(t *testing.T) {
 		"by both":                    {cp: []edit{another}, worker: []edit{another}, want: "v1.13.9 [cp w] false"},
 		"by a worker":                {worker: []edit{another}, want: "v1.13.9 [w] true"},
 		"taken away":                 {worker: []edit{wants(v1alpha1.ChangeFailed, upgrade.FieldSchematic)}, want: "v1.13.9 [w] true"},
-		"what is rolled back is not": {cp: []edit{another, func(m *v1alpha1.TalosMachine) { m.Status.Change.Cause = v1alpha1.CauseRevert }}, want: "nothing"},
+		"what is rolled back is not": {cp: []edit{another, back}, want: "nothing"},
 		"a configuration comes first": {
 			cp:     []edit{wants(v1alpha1.ChangePending), func(m *v1alpha1.TalosMachine) { m.Status.Change.Kind = v1alpha1.ChangeConfig }},
-			worker: []edit{another}, want: "v1.13.9 [w] false",
+			worker: []edit{another}, want: "v1.13.9 [w] false", message: "cp has another change before it",
+		},
+		"a rollback waits": {
+			cp: []edit{another}, worker: []edit{wants(v1alpha1.ChangePending, upgrade.FieldTalos), back}, want: "v1.13.9 [cp] false",
+		},
+		"a rollback has failed": {
+			cp: []edit{another}, worker: []edit{wants(v1alpha1.ChangeFailed, upgrade.FieldTalos), back}, want: "v1.13.9 [cp] false",
+		},
+		"a rollback has begun": {
+			cp: []edit{another}, worker: []edit{wants(v1alpha1.ChangeRebooting, upgrade.FieldTalos), back}, want: "nothing",
+		},
+		"a step that a failed rollback does not keep": {
+			worker: []edit{wants(v1alpha1.ChangeFailed, upgrade.FieldSchematic), back},
+			edit: func(cp *v1alpha1.TalosControlPlane) {
+				cp.Status.Upgrade = &v1alpha1.UpgradeStatus{Target: "v1.13.9", TalosVersion: "v1.13.9", SchematicsOnly: true}
+			},
+			want: "nothing",
 		},
 		"the control plane was rolled back": {
 			cp: []edit{condition(v1alpha1.ConditionUpToDate, "False", v1alpha1.ReasonReverted)}, worker: []edit{another},

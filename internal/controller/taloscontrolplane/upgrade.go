@@ -169,7 +169,8 @@ func awaitVersions(
 // leaves reports whether the path goes on from one version of Talos to the next one: each machine runs the one of
 // before, and has to have proved it, unless the spec has changed.
 func leaves(was *v1alpha1.UpgradeStatus, now upgrade.Now, target upgrade.Target) bool {
-	return was != nil && was.TalosVersion != "" && was.TalosVersion != now.Talos && was.Target == target.Talos
+	return was != nil && was.TalosVersion != "" && !was.SchematicsOnly && was.TalosVersion != now.Talos &&
+		was.Target == target.Talos
 }
 
 // keepsStep reports whether the step of an upgrade of Talos stays until another spec is planned, because that asks for

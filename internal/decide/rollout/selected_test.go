@@ -82,6 +82,8 @@ func TestSchematicsOfWorkers(t *testing.T) {
 		"the control plane is first": {step("v1.13.9", false, 1), []edit{ofSchematic}, nil, false, after, ""},
 		"it waits for something":     {&v1alpha1.UpgradeStatus{SchematicsOnly: true, Message: "the disk is full"}, []edit{ofSchematic}, nil, false, "the disk is full", ""},
 		"planned for another spec":   {step("v1.13.9", true, 2), []edit{ofSchematic}, nil, false, after, ""},
+		"the turn of a version":      {&v1alpha1.UpgradeStatus{TalosVersion: "v1.13.9", ControlPlaneDone: true, ObservedGeneration: 1}, []edit{ofSchematic}, nil, false, after, ""},
+		"after a configuration":      {step("v1.13.9", true, 1), []edit{ofSchematic}, []edit{}, false, "", "b a*"},
 		"their turn":                 {step("v1.13.9", true, 1), []edit{ofSchematic}, nil, false, "", "a*"},
 		"a configuration":            {step("v1.13.9", false, 1), nil, []edit{ofSchematic}, false, "", "a"},
 		"a rollback":                 {step("v1.13.9", false, 1), []edit{ofSchematic, reverts}, nil, false, "rolled back", "a*"},
