@@ -128,7 +128,7 @@ func guardOf(
 	return out
 }
 
-// phaseOf returns the phase of a recorded run, by its machines. If no machine wants another schematic any more, and none
+// phaseOf returns the phase of a recorded run, by its machines. If none wants another schematic any more, and none
 // has begun, it was called off: machines that have theirs are not told from those that never wanted it. It is pure.
 func phaseOf(in history.Input, run *clusterstate.UpgradeRun) v1alpha1.UpgradeRunPhase {
 	out := in.PhaseOf(run.From, run.To)
